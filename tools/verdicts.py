@@ -21,7 +21,9 @@ from kikuchi.reproduce.stored import store, stored_run
 PAGE = Path(__file__).resolve().parents[1] / "docs" / "reproduce.md"
 BEGIN = "<!-- Verdicts: written by tools/verdicts.py; run it again instead of editing. -->\n"
 END = "<!-- End of the verdicts. -->\n"
-HEAD = "| id | title | verdict | rows: agree, disagree, not comparable | seeds | version | run |"
+_ROW_VERDICTS = ("agrees", "disagrees", "not comparable", "not run")
+ROWS = "rows: agree, disagree, not comparable, not run"
+HEAD = f"| id | title | verdict | {ROWS} | seeds | version | run |"
 
 
 def render() -> str:
@@ -33,7 +35,7 @@ def render() -> str:
             cells += ["not run", "", "", "", ""]
         else:
             verdicts = [row.verdict for row in run.rows]
-            counts = [verdicts.count(v) for v in ("agrees", "disagrees", "not comparable")]
+            counts = [verdicts.count(v) for v in _ROW_VERDICTS]
             cells += [run.status(experiment), ", ".join(map(str, counts))]
             cells += [str(run.seeds or "–"), run.version, run.date]
         lines.append(f"| {' | '.join(cells)} |")

@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import os
 import signal
+import subprocess
+import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -13,6 +15,7 @@ import pytest
 
 from kikuchi import Budget, __version__
 from kikuchi.core.errors import FormatError, KikuchiError
+from kikuchi.core.files import reading_limit
 from kikuchi.reproduce import EXPERIMENTS, Experiment, Row, find_experiment, reproduce
 from kikuchi.reproduce.aggregate import within
 from kikuchi.reproduce.catalogue import all_experiments
@@ -80,6 +83,12 @@ def test_every_experiment_is_described() -> None:
         quick = experiment.cases(experiment.quick.parameters, range(experiment.quick.seeds))
         full = experiment.cases(experiment.full.parameters, range(experiment.full.seeds))
         assert len(quick) <= len(full)
+
+
+@pytest.mark.parametrize("name", EXPERIMENTS)
+def test_quick_settings_take_at_most_a_minute(name: str) -> None:
+    number, unit = find_experiment(name).quick.time.split()
+    assert float(number) * {"s": 1, "min": 60}[unit] <= 60
 
 
 def test_an_unknown_id_is_refused_with_the_nearest() -> None:
@@ -233,6 +242,76 @@ def test_another_kind_of_file_is_refused_and_left_alone(tmp_path: Path, content:
     with pytest.raises(FormatError, match="line 1: found another kind of line"):
         Ledger(path, "X")
     assert path.read_bytes() == content
+
+
+_LINE = '{"experiment": "X", "version": "0", "case": {"seed": %s}, "result": {}, "seconds": %s}\n'
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        _LINE % ("NaN", "0.1"),
+        _LINE % ("1", "NaN"),
+        _LINE % ("1", "1" + "0" * 400),
+        _LINE % ("1", "1" + "0" * 5000),
+        _LINE % ("1", "1e999"),
+        _LINE % ("1e999", "1"),
+        _LINE % ("1", "-1"),
+        _LINE % ("[" * 3000 + "]" * 3000, "1"),
+        _LINE % ("[" * 300_000 + "]" * 300_000, "1"),
+        '{"experiment": ' + "[" * 3000 + "\n",
+    ],
+    ids=range(10),
+)
+def test_lines_that_no_run_writes_are_refused(tmp_path: Path, line: str) -> None:
+    path = tmp_path / "kept"
+    Ledger(path, "X").add(_finished(0))
+    path.write_text(path.read_text() + line)
+    with pytest.raises(FormatError, match="line 2: found another kind of line"):
+        Ledger(path, "X")
+
+
+def test_a_ledger_is_read_within_the_limit_of_reading(tmp_path: Path) -> None:
+    path = tmp_path / "kept"
+    path.write_text((_LINE % (1, 1)) * 1000)
+    with reading_limit(50_000), pytest.raises(KikuchiError, match="memory"):
+        Ledger(path, "X")
+
+
+def test_two_runs_share_a_file_whose_last_line_was_cut_short(tmp_path: Path) -> None:
+    path = tmp_path / "kept"
+    Ledger(path, "X").add(_finished(0))
+    with path.open("ab") as file:
+        file.write(b'{"experiment": "X", "ver')
+    first, second = Ledger(path, "X"), Ledger(path, "X")
+    for seed in (1, 2, 3):
+        first.add(_finished(seed))
+    second.add(_finished(9))
+    again = Ledger(path, "X")
+    assert [again.find({"seed": k}) == _finished(k) for k in (0, 1, 2, 3, 9)] == [True] * 5
+    assert len(again) == 5
+
+
+def test_lines_of_many_processes_stay_whole(tmp_path: Path) -> None:
+    """Each adds long lines and leaves half a line behind, as a crash would, under the lock."""
+    path, count = tmp_path / "kept", 12
+    program = """
+import sys
+from pathlib import Path
+from kikuchi.reproduce.experiment import Finished
+from kikuchi.reproduce.ledger import Ledger
+from kikuchi.core.files import locked
+ledger = Ledger(Path(sys.argv[1]), "X")
+for k in range(int(sys.argv[3])):
+    ledger.add(Finished({"seed": k, "by": sys.argv[2]}, {"long": "x" * 50_000}, 0.5))
+    with ledger.path.open("ab") as file, locked(file):
+        file.write(b'{"experiment": "X", "half')
+        file.flush()
+"""
+    words = [sys.executable, "-c", program, str(path)]
+    running = [subprocess.Popen([*words, str(k), str(count)]) for k in range(3)]
+    assert [process.wait(60) for process in running] == [0, 0, 0]
+    assert len(Ledger(path, "X")) == 3 * count
 
 
 def test_a_folder_that_is_not_there(tmp_path: Path) -> None:

@@ -24,6 +24,8 @@ def test_classes_on_few_rows(monkeypatch):
     assert result["machine"] > 0.8 and result["learnt"] == 150
     [row] = experiment.rows([Finished(case, result, 0.0)])
     assert row.published == 0.89 and "150 rows only" in row.note
+    assert row.verdict == "not comparable"  # with fewer rows than the source has
+    [row] = experiment.rows([Finished(case, {**result, "learnt": 200}, 0.0)])
     assert row.agrees == (result["flows"] >= 0.885)
     assert len(experiment.figure([Finished(case, result, 0.0)]).axes) == 1
 

@@ -52,6 +52,13 @@ def test_the_verdict_on_a_table(rows: list[Row], verdict: str) -> None:
     assert verdict_of(rows) == verdict
 
 
+def test_a_row_that_was_not_run_has_no_judgement() -> None:
+    assert said(None, ours=None).verdict == "not run"
+    assert said(None).verdict == "not comparable"
+    with pytest.raises(ValueError, match="not run cannot be judged"):
+        said(NO, ours=None)
+
+
 def test_criteria_hold_on_one_side_only() -> None:
     assert within(1.0, 1.2, 0.3).agrees and not within(1.0, 1.4, 0.3).agrees
     assert above(2.0, 1.0).agrees and not above(1.0, 1.0).agrees

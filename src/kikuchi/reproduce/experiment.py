@@ -27,7 +27,7 @@ Result = dict[str, Any]
 Value = float | int | str | None
 CaseAxes = Mapping[str, str | Iterable[Any]]
 
-Verdict = Literal["agrees", "agrees in part", "disagrees", "not comparable"]
+Verdict = Literal["agrees", "agrees in part", "disagrees", "not comparable", "not run"]
 
 DOCUMENTS = {
     "TEH": "Teh 2003",
@@ -51,9 +51,10 @@ class Row:
 
     `published` is what the document says, `corrected` an independent computation (the catalogue's
     own, or a known exact value), None where there is none. `note` says in one line why they differ
-    or what to mind. `judgement` holds ours against what the document says or, where it says
-    nothing, against the corrected reference. It is None where there is nothing to hold against: the
-    document shows a figure only, its data are others, or the line is quoted and was not run.
+    or what to mind. `judgement` compares ours with what the document says or, where it says
+    nothing, with the corrected reference. It is None where there is nothing to compare: the
+    document shows a figure only, or its data are others. A row that was not run has neither ours
+    nor a judgement.
     """
 
     quantity: str
@@ -62,6 +63,10 @@ class Row:
     corrected: Value = None
     note: str = ""
     judgement: Judgement | None = None
+
+    def __post_init__(self) -> None:
+        if self.ours is None and self.judgement is not None:
+            raise ValueError(f"{self.quantity}: a row that was not run cannot be judged")
 
     @property
     def agrees(self) -> bool | None:
@@ -75,7 +80,9 @@ class Row:
 
     @property
     def verdict(self) -> Verdict:
-        """What the criterion gives."""
+        """What the criterion gives; "not run" for a row that only quotes the document."""
+        if self.ours is None:
+            return "not run"
         if self.judgement is None:
             return "not comparable"
         return "agrees" if self.judgement.agrees else "disagrees"
@@ -107,7 +114,7 @@ def verdict_of(rows: Iterable[Row]) -> Verdict:
         return "not comparable"
     if 2 * wrong >= len(compared):
         return "disagrees"
-    quoted = any(row.ours is None and row.published is not None for row in table)
+    quoted = any(row.verdict == "not run" and row.published is not None for row in table)
     return "agrees in part" if quoted or any(row.agrees is False for row in table) else "agrees"
 
 

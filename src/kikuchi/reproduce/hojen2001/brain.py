@@ -95,16 +95,11 @@ def choose(samples: Array, sources: Sequence[int], restarts: int, seed: int) -> 
     """Naive mean field with binary sources of learned rates, for each number of sources."""
     from kikuchi.ica.mean_field_ica import MeanFieldICA
 
+    ica = MeanFieldICA(
+        prior="binary01", posterior="naive", restarts=restarts, random_state=seed, max_iter=100
+    )
     with warnings.catch_warnings(action="ignore"):  # only how fits end counts here
-        return MeanFieldICA.choose_sources(
-            samples,
-            sources,
-            prior="binary01",
-            posterior="naive",
-            restarts=restarts,
-            random_state=seed,
-            max_iter=100,
-        )
+        return ica.choose_sources(samples, sources)
 
 
 def mean_gap(fit: Any, samples: Array) -> float:

@@ -44,6 +44,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 _SHOWN = 80  # points of a trace that are kept
+_ALL, _NONE = "all in one run", "none in one run"  # the document shows a single run
 
 
 # ---------------------------------------------------------------------- mean functions
@@ -243,14 +244,13 @@ class BinaryLowNoise(_MixtureExperiment):
         little = holds(-0.5 * angle < better <= 0.0, "at most 0, by less than half")
         none = ("none", 0.0, 0.0, 5.0)
         right: Expected = {
-            "naive": ("all", 85, 60, 100),
-            "lr": ("all", 95, 80, 100),
-            "adatap": ("all", 100, 80, 100),
+            "naive": (_ALL, 85, 60, 100),
+            "lr": (_ALL, 95, 80, 100),
+            "adatap": (_ALL, 100, 80, 100),
         }
-        once = "none in one run"  # which is all that the document shows
         return [
             *recovered_rows(runs, right),
-            *lost_rows(runs, {"naive": (once, 15, 0, 35), "lr": none, "adatap": none}),
+            *lost_rows(runs, {"naive": (_NONE, 15, 0, 35), "lr": none, "adatap": none}),
             *noise_rows(runs, (0.997, 0.999, 0.986)),
             iteration_row(runs, "lr", "naive", "fewer"),
             iteration_row(runs, "adatap", "lr", "more"),
@@ -270,9 +270,9 @@ class BinaryHighNoise(BinaryLowNoise):
         failed = [run["naive"]["noise_ratio"] for run in runs if run["naive"]["lost"]]
         none = ("none", 0.0, 0.0, 5.0)
         right: Expected = {
-            "naive": ("none", 60, 0, 50),
-            "lr": ("all", 95, 80, 100),
-            "adatap": ("all", 90, 80, 100),
+            "naive": (_NONE, 60, 0, 50),
+            "lr": (_ALL, 95, 80, 100),
+            "adatap": (_ALL, 90, 80, 100),
         }
         rows = [
             *recovered_rows(runs, right),

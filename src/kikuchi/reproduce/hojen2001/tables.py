@@ -210,7 +210,7 @@ def order_rows(results: Sequence[Result]) -> list[Row]:
         _ORDER.row("few", round(few, 2), below(few, 5.0)),
         _ORDER.row("many", round(many, 2)),
         _ORDER.row("average", shown, grows, numbers=", ".join(gaps)),
-        _ORDER.row("rates", round(error, 3), near, chance=chance, beside=beside),
+        _ORDER.row("rates", round(beside, 4), near, chance=chance, error=error),
         _ORDER.row("noise", round(noise, 3), within(noise, 1.0, 0.05)),
     ]
 

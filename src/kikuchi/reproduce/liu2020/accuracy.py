@@ -90,24 +90,21 @@ class _Accuracy(Experiment):
         return [*rows, *self._further(means), self._summary(means)]
 
     def _further(self, means: Mapping[float, Mapping[str, Errors]]) -> list[Row]:
-        """By size or field: whether RENN is the best of the columns that were run."""
+        """By size or field: whether RENN is the best of the columns that were run, if it was."""
         return [self._lowest(x, ours) for x, ours in means.items()]
 
     def _lowest(self, x: float, ours: Mapping[str, Errors]) -> Row:
+        title = f"{self.label} {x:g}, lowest l1 error"
         theirs = {name: column[x].l1 for name, column in published(self.id).items()}
-        known = {"RENN": theirs["RENN"]} | {n: ours[n].l1 for n in theirs if n in ours}
+        known = {n: ours[n].l1 for n in theirs if n in ours}
+        if "RENN" not in known:
+            first = min(theirs, key=theirs.__getitem__)
+            return Row(title, None, first, None, "RENN was not run here")
         first, found = (min(known, key=errors.__getitem__) for errors in (theirs, known))
-        quoted = "" if "RENN" in ours else "; RENN as published, the others as run here"
-        note = f"of {', '.join(known)}{quoted}"
+        note = f"of {', '.join(known)}"
         note += "; the published ones have faults" if self.faults else ""
-        return Row(
-            f"{self.label} {x:g}, lowest l1 error",
-            found,
-            first,
-            None,
-            note,
-            holds((found == "RENN") == (first == "RENN"), "RENN in both or in none"),
-        )
+        agree = holds((found == "RENN") == (first == "RENN"), "RENN in both or in none")
+        return Row(title, found, first, None, note, agree)
 
     def _rows_at(
         self, x: float, ours: Mapping[str, Errors], finished: Sequence[Finished]
