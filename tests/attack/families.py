@@ -48,12 +48,15 @@ class Family:
     size: int
     options: dict[str, Any] = field(default_factory=dict)
 
-    def fit(self, *data: Any, **options: Any) -> Any:
-        """A fit to these data, or to its own."""
+    def make(self, **options: Any) -> Any:
+        """The estimator before its fit."""
         module, _, name = self.place.rpartition(".")
         make = getattr(import_module(f"kikuchi.{module}"), name)
-        given = {"random_state": 0, self.limit: self.size, **self.options, **options}
-        return make(**given).fit(*(data or self.data))
+        return make(**{"random_state": 0, self.limit: self.size, **self.options, **options})
+
+    def fit(self, *data: Any, **options: Any) -> Any:
+        """A fit to these data, or to its own."""
+        return self.make(**options).fit(*(data or self.data))
 
 
 _BATCH = {"batch_size": 20}

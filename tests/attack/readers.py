@@ -143,6 +143,7 @@ def limit_memory() -> None:
 NUMBER = re.compile(rb"\d+")
 EXTREMES = [
     *(b"0", b"-1", b"1e999", b"nan", b"99999999999999999999", b"4294967296", b"2147483648"),
+    *(b"9" * 309, b"9" * 4300, b"1000000000000"),  # beyond a double; below the limit of int
     *(b"1000000000", b"65536", b"", b"1_0", b"0x10", "٣".encode(), b"9" * 5000, b"-0.0"),
 ]
 BITS = [0, 1, 0x7F, 0x80, 0xFF]
@@ -253,12 +254,16 @@ def graph_targets() -> Iterator[Target]:
     yield Target("evidence json", ".json", facts, lambda p: read_evidence(p, graph))
     roots = json.dumps({"roots": [[0, 1, 2], [2, 3], ["smoke"]]}).encode()
     yield Target("roots", ".json", roots, read_roots)
-    plain = parse("asia", "".join(uai_text(graph)).encode(), ".uai")
+    text = "".join(uai_text(graph)).encode()
+    plain = parse("asia", text, ".uai")
     ending = str(names_file("case.uai")).removeprefix("case")
-    names = json.dumps({"names": graph.names, "states": graph.states}).encode()
-    yield Target(
-        "names", ending, names, lambda p: with_names(plain, str(p).removesuffix(".names.json")), 2
-    )
+    entry = {"names": graph.names, "states": graph.states}
+    names = json.dumps({**entry, "digest": "sha256:0", "before": entry}).encode()
+
+    def named(place: Path) -> object:
+        return with_names(plain, str(place).removesuffix(".names.json"), text)
+
+    yield Target("names", ending, names, named, 2)
 
 
 def table_targets(folder: Path) -> Iterator[Target]:

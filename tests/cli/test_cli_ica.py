@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import json
 from pathlib import Path
 from typing import Any
@@ -36,7 +37,9 @@ def table(tmp_path: Path, sources: np.ndarray) -> Path:
 
 
 def matrix(place: Path) -> np.ndarray:
-    return np.loadtxt(place, delimiter=",", skiprows=1)
+    """The numbers, without the names of columns and rows."""
+    lines = list(csv.reader(place.read_text().splitlines()))
+    return np.array([[float(cell) for cell in line[1:]] for line in lines[1:]])
 
 
 # ---------------------------------------------------------------------- answers
@@ -60,10 +63,12 @@ def test_a_table(table: Path, tmp_path: Path, sources: np.ndarray) -> None:
     result = run(*words, "--report", page, "--json", answer)
     assert result.exit_code == 0, result.stderr
     assert "MeanFieldICA, 2 sources" in result.stdout and "source 2" in result.stdout
-    assert sorted(p.name for p in out.iterdir()) == ["mixing.csv", "model.json", "sources.npz"]
+    assert sorted(p.name for p in out.iterdir()) == ["mixing.csv", "model.json", "sources.csv"]
     assert column_angles(matrix(out / "mixing.csv"), MIXING).max() < 5
-    found = read_recording(out / "sources.npz")
+    found = read_recording(out / "sources.csv")
     assert found.sensors == ("source 1", "source 2")
+    lines = (out / "mixing.csv").read_text().splitlines()
+    assert lines[0] == "sensor,source 1,source 2" and lines[1].startswith("left,")
     assert matched_correlation(found.data, sources).min() > 0.95
     model = json.loads((out / "model.json").read_text())
     assert model["converged"] and model["collapsed"] == [] and model["sensors"][0] == "left"
@@ -74,6 +79,25 @@ def test_a_table(table: Path, tmp_path: Path, sources: np.ndarray) -> None:
     text = page.read_text()
     assert "--noise isotropic" in text and text.count("<figure>") == 3
     assert not [p for p in tmp_path.iterdir() if p.name.startswith(".")]
+
+
+@pytest.mark.parametrize(
+    ("data", "written"),
+    [("t.tsv", "sources.tsv"), ("t.npz", "sources.npz"), ("t.npy", "sources.npz")],
+)
+def test_sources_are_written_as_the_data_were(
+    data: str, written: str, tmp_path: Path, sources: np.ndarray
+) -> None:
+    rows, place = sources @ MIXING.T, tmp_path / data
+    rows = rows + 0.1 * np.random.default_rng(1).standard_normal(rows.shape)
+    if data.endswith(".tsv"):
+        np.savetxt(place, rows, delimiter="\t", header="a\tb\tc", comments="")
+    else:
+        (np.savez if data.endswith(".npz") else np.save)(place, rows)
+    out = tmp_path / "out"
+    assert run("ica", "fit", place, "--sources", 2, "--out", out).exit_code == 0
+    assert sorted(p.name for p in out.iterdir()) == ["mixing.csv", "model.json", written]
+    assert matched_correlation(read_recording(out / written).data, sources).min() > 0.95
 
 
 def test_the_page_shows_the_sensors_that_vary_most(tmp_path: Path, sources: np.ndarray) -> None:
@@ -189,7 +213,7 @@ def test_scans(scans: tuple[Path, Path, Any], tmp_path: Path) -> None:
     assert sorted(p.name for p in out.iterdir()) == names
     maps = nibabel.load(out / "maps.nii.gz")
     assert maps.shape == (14, 14, 8, 5) and np.allclose(maps.affine, brain.affine)
-    courses = matrix(out / "courses.csv")
+    courses = read_recording(out / "courses.csv").data
     assert courses.shape == (40, 5)
     model = json.loads((out / "model.json").read_text())
     best = max(range(5), key=lambda k: abs(model["sources"][k]["stimulus"]))
@@ -209,7 +233,7 @@ def test_scans_in_time(scans: tuple[Path, Path, Any], tmp_path: Path) -> None:
     words = ["ica", "fit", bold, "--orientation", "temporal", "--prior", "binary01", "--sources"]
     result = run(*words, 1, "--posterior", "naive", "--mask", "none", "--out", out)
     assert result.exit_code == 0, result.stderr
-    courses = matrix(out / "courses.csv")
+    courses = read_recording(out / "courses.csv").data
     assert courses.min() >= 0 and courses.max() <= 1
     assert "voxel" in json.loads((out / "model.json").read_text())["sources"][0]["strongest"]
 
@@ -241,7 +265,7 @@ def test_a_lost_source_is_said(tmp_path: Path) -> None:
         (["--sources", "2", "--prior", "laplas"], "did you mean 'laplace'?"),
         (["--sources", "2", "--posterior", "tap"], "there is no posterior 'tap'"),
         (["--sources", "2", "--mixing", "sparse"], "mixing must be one of"),
-        (["--sources", "2", "--noise", "pink"], "--noise is isotropic, diagonal, full"),
+        (["--sources", "2", "--noise", "pink"], "--noise is auto, isotropic, diagonal, full"),
         (["--sources", "2", "--noise", "0.1,0.2"], "noise"),
         (["--sources", "2", "--most", "3"], "--most is for --sources auto of mean-field"),
         (["--most", "0"], "--most must be at least 1"),

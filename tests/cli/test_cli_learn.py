@@ -377,3 +377,21 @@ def test_strict_exits_with_three(table: Path, tmp_path: Path) -> None:
     words = ["learn", table, "-g", "chow-liu", "-o", tmp_path / "f.uai", "--strict", "-q"]
     assert run(*words, "-l", "pseudo:max_iterations=1,l2=0.1").exit_code == 3
     assert run(*words, "-l", "pseudo:l2=0.1").exit_code == 0
+
+
+def test_directed_models_are_counted_by_default(tmp_path) -> None:
+    import kikuchi as kk
+    from kikuchi.graphs.directed import ancestral_sample
+
+    asia = kk.example("asia")
+    rows = ancestral_sample(asia, 500, seed=3)
+    fit = kk.learn(asia, rows)
+    assert fit.learner == "em:prior=0.1" and fit.converged
+    table = fit.graph.table(asia.names.index("lung"))
+    smoke, lung = rows[:, asia.names.index("smoke")], rows[:, asia.names.index("lung")]
+    for s in (0, 1):
+        counts = np.bincount(lung[smoke == s], minlength=2) + 0.1
+        np.testing.assert_allclose(table[s], counts / counts.sum(), rtol=1e-9)
+    assert kk.learn(kk.grid(2, 2, seed=0), [[0, 1, 1, 0]] * 3, l2=0.1).learner.startswith(
+        "gradient"
+    )

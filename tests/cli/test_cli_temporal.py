@@ -209,3 +209,39 @@ def test_options_that_would_be_passed_over_are_refused(
     monkeypatch.chdir(tmp_path)
     fails(["temporal", *words[:2], str(data), *words[2:], "-o", "n.safetensors"], message)
     assert not Path("n.safetensors").exists() and not Path("t.csv").exists()
+
+
+def test_a_column_of_dates_can_be_left_out(data: Path, tmp_path: Path) -> None:
+    lines = data.read_text().splitlines()
+    dates = (np.datetime64("2021-01-01") + np.arange(len(lines) - 1)).astype(str)
+    daily, table = tmp_path / "daily.csv", tmp_path / "t.csv"
+    body = [f"{d},{line}" for d, line in zip(dates, lines[1:], strict=True)]
+    daily.write_text("\n".join([f"day,{lines[0]}", *body]) + "\n")
+    words = ["temporal", "forecast", "ssm", str(daily), "--steps", "3", "--iterations", "3"]
+    fails(words, "line 2, column 1: '2021-01-01' is not a number", "--columns a,b")
+    result = run(*words, "--columns", "a,b", "--table", str(table))
+    assert result.exit_code == 0, result.output
+    assert table.read_text().splitlines()[0] == "a,b,a_sd,b_sd"
+
+
+def test_tables_have_the_names_of_the_columns(data: Path, tmp_path: Path) -> None:
+    table, bare = tmp_path / "t.csv", tmp_path / "bare.csv"
+    bare.write_text("\n".join(data.read_text().splitlines()[1:]) + "\n")
+    words = ["temporal", "sample", "hmm"]
+    more = ["--iterations", "2", "--steps", "2", "--table", str(table)]
+    for source, names in ((data, "state0,a,b"), (bare, "state0,output0,output1")):
+        assert run(*words, str(source), *more).exit_code == 0
+        assert table.read_text().splitlines()[0] == names
+
+
+def test_the_page_of_a_fit_says_what_is_drawn(data: Path, tmp_path: Path) -> None:
+    page, model = tmp_path / "page.html", tmp_path / "m.safetensors"
+    words = ["temporal", "fit", "hmm", str(data), "--states", "3", "--iterations", "4"]
+    assert run(*words, "-o", str(model), "--report", str(page)).exit_code == 0
+    text = page.read_text()
+    assert "outputs of state 2" in text and "chain 1" not in text
+    assert "largest change in one iteration" not in text
+    out = tmp_path / "o.json"
+    words = ["temporal", "forecast", "hmm", str(data), "--model", str(model), "--json", str(out)]
+    assert run(*words).exit_code == 0
+    assert json.loads(out.read_text())["seconds"] > 1e-4  # of the forecast, not of an empty step

@@ -213,16 +213,18 @@ def grouped(function: Callable[..., None]) -> Callable[..., None]:
     @functools.wraps(function)
     def run(**values: Any) -> None:
         from kikuchi.cli.inputs import make_budget
+        from kikuchi.core.compiling import COMPILING
         from kikuchi.core.files import reading_limit
 
         memory = max(make_budget(None, values.get("memory")).bytes or 0, _ALWAYS_READ)
         for name, (_, options_of) in generated.items():
-            given = {n: values.pop(n, None) for n in options_of.flags}
             context = values["context"]
-            values[name] = {n: v for n, v in given.items() if was_given(context, n)}
+            values[name] = {n: context.params[n] for n in options_of.flags if was_given(context, n)}
         for name, group in groups.items():
             fields = [f.name for f in dataclasses.fields(group) if f.init]
             values[name] = group(**{field_name: values.pop(field_name) for field_name in fields})
+        if any(getattr(values[name], "quiet", False) for name in groups):
+            COMPILING.tell = None
         with reading_limit(memory):
             function(**values)
 

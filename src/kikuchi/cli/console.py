@@ -21,12 +21,6 @@ class Screen:
 
     def __init__(self, *, quiet: bool = False) -> None:
         self.quiet = quiet
-        COMPILING.told = False
-        watched = not quiet and sys.stderr.isatty()
-        COMPILING.tell = self._tell_of_compiling if watched else None
-
-    def _tell_of_compiling(self) -> None:
-        self.note("compiling loops; once, they are kept on disk ...")
 
     def line(self, text: str = "") -> None:
         """One line of the answer."""

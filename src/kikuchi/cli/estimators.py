@@ -179,6 +179,14 @@ class EstimatorCommand(TyperCommand):
         self.params = self.made[key]
         return super().get_params(ctx)
 
+    def invoke(self, ctx: Any) -> Any:
+        """Call the function with the parameters that it declares; it reads the others in `ctx`.
+
+        Typer hands a function only the parameters that are in its signature.
+        """
+        names = {parameter.name for parameter in self.declared}
+        return ctx.invoke(self.callback, **{n: v for n, v in ctx.params.items() if n in names})
+
 
 def fit_quietly(estimator: Any, *data: Any) -> Any:
     """Fit; what there is to say is in `warnings_`, and shown once at the end."""

@@ -8,10 +8,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from kikuchi.core.errors import KikuchiError
-from kikuchi.core.files import temporary_path
+from kikuchi.core.files import resolved, suffix_of, temporary_path
 
 if TYPE_CHECKING:
     from kikuchi.ica.evaluation import SourceEvaluation
+
+
+_SOURCE_FILES = {".csv": ".csv", ".tsv": ".tsv", ".parquet": ".csv"}  # others: .npz
 
 
 def check_folder(out: Path) -> None:
@@ -21,7 +24,7 @@ def check_folder(out: Path) -> None:
     if out.is_dir() and any(out.iterdir()):
         raise KikuchiError(f"cannot write {out}: the folder is not empty; name a new one")
     try:
-        with tempfile.TemporaryFile(dir=out.resolve().parent):
+        with tempfile.TemporaryFile(dir=resolved(out).parent):
             pass
     except OSError as error:
         raise KikuchiError(f"cannot write {out}: {error.strerror or error}") from None
@@ -29,7 +32,7 @@ def check_folder(out: Path) -> None:
 
 def write_folder(out: Path, evaluation: SourceEvaluation) -> None:
     """The answer in a new folder: all files, or none."""
-    target = out.resolve()
+    target = resolved(out)
     work = temporary_path(target)
     try:
         work.mkdir()
@@ -47,11 +50,12 @@ def write_folder(out: Path, evaluation: SourceEvaluation) -> None:
 def _write_files(folder: Path, evaluation: SourceEvaluation) -> None:
     from kikuchi.cli.outputs import write_json
     from kikuchi.ica.fmri import write_maps
-    from kikuchi.ica.recordings import Recording, write_recording, write_wav
+    from kikuchi.ica.recordings import Recording, write_matrix, write_recording, write_wav
 
     names = tuple(source.name for source in evaluation.sources)
     recording = evaluation.recording
-    write_recording(folder / "mixing.csv", Recording(evaluation.mixing, names))
+    kind, labels = evaluation.mixing_rows
+    write_matrix(folder / "mixing.csv", evaluation.mixing, names, labels, kind)
     more: dict[str, Any] = {}
     if evaluation.components is not None:
         write_maps(folder / "maps.nii.gz", evaluation.components.maps, recording)
@@ -63,7 +67,9 @@ def _write_files(folder: Path, evaluation: SourceEvaluation) -> None:
             for k, signal in enumerate(evaluation.values.T)
         ]
     else:
-        write_recording(folder / "sources.npz", Recording(evaluation.values, names, recording.rate))
+        suffix = _SOURCE_FILES.get(suffix_of(recording.source), ".npz")
+        found = Recording(evaluation.values, names, recording.rate)
+        write_recording(folder / f"sources{suffix}", found)
     evaluation.files = sorted([*(path.name for path in folder.iterdir()), "model.json"])
     from kikuchi import __version__
 

@@ -33,9 +33,8 @@ def load_model(word: str, format: str | None = None) -> FactorGraph:
 
         return example(word.removeprefix(EXAMPLE))
     from kikuchi.graphs.formats import read
-    from kikuchi.graphs.formats.names import with_names
 
-    return with_names(read(word), word)
+    return read(word)
 
 
 def _model_of_format(word: str, format: str | None) -> FactorGraph:

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from kikuchi.core.errors import KikuchiError, suggestion
-from kikuchi.core.files import atomic_write, suffix_of
+from kikuchi.core.files import atomic_write, resolved, suffix_of
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -35,13 +35,13 @@ def check_outputs(source: str, *paths: Path | None, others: Iterable[Path] = ())
     `source` is the first input, `others` are all the other words of the command line that may name
     one; those that are no files are passed over.
     """
-    inputs = {Path(source).resolve(), *(path.resolve() for path in others if _is_file(path))}
+    inputs = {resolved(source), *(resolved(path) for path in others if _is_file(path))}
     seen: set[Path] = set()
     for path in paths:
         if path is None or path == STANDARD_OUTPUT:
             continue
         _check_target(path)
-        target = path.resolve()
+        target = resolved(path)
         if target in seen:
             raise KikuchiError(f"two outputs go to {path}; choose different names")
         if target in inputs:
@@ -62,11 +62,13 @@ def _check_target(path: Path) -> None:
     try:
         if path.is_dir():
             raise KikuchiError(f"cannot write {path}: it is a folder; give the name of a file")
+        if resolved(path).is_symlink():
+            raise KikuchiError(f"cannot write {path}: the symbolic link points to itself")
         if path.exists() and not path.is_file():
             raise KikuchiError(f"cannot write {path}: it is not an ordinary file")
         if path.exists() and not os.access(path, os.W_OK):
             raise KikuchiError(f"cannot write {path}: the file is protected against writing")
-        with tempfile.TemporaryFile(dir=path.parent):
+        with tempfile.TemporaryFile(dir=resolved(path).parent):
             pass
     except (OSError, ValueError) as error:
         reason = getattr(error, "strerror", None) or str(error)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import sys
 import threading
@@ -10,6 +11,7 @@ from types import FrameType
 from typing import Any
 
 from kikuchi.cli.streams import last_line, prepare_streams
+from kikuchi.core.cache_folder import cache_home, owned_folder
 from kikuchi.core.interrupts import interrupt, unraisable
 
 BAD_INPUT, NOT_CONVERGED, INTERRUPTED, OUTPUT_CLOSED = 2, 3, 130, 141
@@ -37,6 +39,7 @@ def main() -> None:
     try:
         try:
             prepare_streams()
+            _keep_programs()
             from kikuchi.cli.main import app
 
             app(prog_name="kikuchi")
@@ -57,3 +60,16 @@ def main() -> None:
             raise
     last_line("interrupted" if code == INTERRUPTED else message)
     raise SystemExit(code)
+
+
+def _keep_programs() -> None:
+    """Let JAX keep what it compiles for commands of ours, which it would compile in each process.
+
+    Settings of the user's come first. In Python it is for the user's program to decide.
+    """
+    if "JAX_COMPILATION_CACHE_DIR" in os.environ:
+        return
+    folder = owned_folder(cache_home() / "jax")
+    if folder is not None:
+        os.environ["JAX_COMPILATION_CACHE_DIR"] = str(folder)
+        os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0")

@@ -202,9 +202,7 @@ def score_of_trained(model: str, data: str, seconds: float | None) -> Answer:
     if kind.judged == "machine":
         from kikuchi.boltzmann.evaluation import evaluate
 
-        return evaluate(
-            estimator, values, log_z=_log_z_method(estimator), shape=shape, source=source
-        )
+        return evaluate(estimator, values, log_z="auto", shape=shape, source=source)
     if kind.judged == "belief":
         from kikuchi.beliefnets.evaluation import evaluate as evaluate_network
 
@@ -251,12 +249,6 @@ def _checked_columns(
 def _other_columns(data: str, model: str, wanted: list[str]) -> DataError:
     shown = ", ".join(wanted[:8]) + (" ..." if len(wanted) > 8 else "")
     return DataError(f"{data}: other columns than those of {model} ({shown})")
-
-
-def _log_z_method(estimator: Any) -> str:
-    """Exact for a machine with a layer so small that its states can be summed."""
-    machine = estimator.machine_
-    return "exact" if min(machine.n_visible, machine.n_hidden) <= 12 else "ais"
 
 
 @dataclass(frozen=True)

@@ -87,7 +87,12 @@ def _pictures(evaluation: SourceEvaluation) -> list[Picture]:
     trace = evaluation.estimator.trace_
     if len(trace):
         traces = {type(evaluation.estimator).__name__: trace}
-        pictures.append(Picture(convergence(traces), "How the fit went."))
+        pictures.append(
+            Picture(
+                convergence(traces),
+                "How the fit went. The last value is that of the parameters kept.",
+            )
+        )
     return pictures
 
 

@@ -5,12 +5,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from kikuchi.core import text
+from kikuchi.graphs.picture import is_drawable, network_picture
 from kikuchi.graphs.shapes import grid_shape
 from kikuchi.plots import beliefs as belief_plots
 from kikuchi.plots import factor_graph as graph_plots
 from kikuchi.reports import html, wording
 from kikuchi.reports.comparison import variable_errors
-from kikuchi.reports.evidence import Observed
+from kikuchi.reports.evidence import Observed, observed_states
 from kikuchi.reports.page import Picture
 
 if TYPE_CHECKING:
@@ -60,6 +61,8 @@ def belief_pictures(beliefs: Beliefs, evidence: Observed | None) -> list[Picture
         caption = f"{belief_name(beliefs)}s of the {shape[0]} by {shape[1]} grid, one cell each."
         image = belief_plots.grid_beliefs(p, *shape, max_product=beliefs.max_product)
         return [Picture(image, caption)]
+    if is_drawable(graph) and not beliefs.max_product:
+        return [_network(beliefs, evidence)]
     pictures = []
     if graph_plots.drawable(graph.n_variables, graph.n_factors):
         pictures.append(_drawing(beliefs, evidence))
@@ -73,6 +76,14 @@ def belief_pictures(beliefs: Beliefs, evidence: Observed | None) -> list[Picture
         counts = belief_plots.histogram(beliefs.variable_beliefs, max_product=beliefs.max_product)
         pictures.append(Picture(counts, "How decided the variables are."))
     return pictures
+
+
+def _network(beliefs: Beliefs, evidence: Observed | None) -> Picture:
+    observed = observed_states(evidence or {})
+    marginals = dict(enumerate(beliefs.marginals))
+    figure = network_picture(beliefs.graph, marginals, observed=observed)
+    caption = "The network with the marginal of each variable, in percent"
+    return Picture(figure, caption + ("; amber boxes are observed." if observed else "."))
 
 
 def _drawing(beliefs: Beliefs, evidence: Observed | None) -> Picture:

@@ -59,7 +59,8 @@ def _parameters(evaluation: TemporalEvaluation) -> list[Item]:
                         "gain by which the errors of the outputs correct the states.")]  # fmt: skip
     if kind == "hmm":
         return [Picture(plots.matrices([e.model_.transition], ["transition"]),
-                        "Probability of each state (column) after each state (row).")]  # fmt: skip
+                        "Probability of each state (column) after each state (row)."),
+                *_emission(e.model_.emission, evaluation.names)]  # fmt: skip
     if kind in ("factorial", "hopping"):
         names = [f"chain {c + 1}, lag {lag}" for c, lag in enumerate(e.model_.lags)]
         return [Picture(plots.matrices(e.model_.transitions, names),
@@ -71,6 +72,19 @@ def _parameters(evaluation: TemporalEvaluation) -> list[Item]:
     pairs = zip(e.mean_, np.sqrt(np.diagonal(e.covariance_)), strict=True)
     names = [*evaluation.names, "intercept"][: len(e.mean_)]
     return [Facts([(n, f"{m:.3f} ± {s:.3f}") for n, (m, s) in zip(names, pairs, strict=True)])]
+
+
+def _emission(emission: Any, names: list[str]) -> list[Item]:
+    """What the states of a hidden Markov model emit."""
+    if emission.kind == "categorical":
+        figure = plots.matrices([emission.probabilities], ["outputs"])
+        return [Picture(figure, "Probability of each category (column) in each state (row).")]
+    if emission.kind not in ("gaussian", "mixture"):
+        return []
+    pairs = list(zip(emission.mean(), np.sqrt(emission.variance()), strict=True))
+    text = [", ".join(f"{n} {m:.4g} ± {d:.2g}" for n, m, d in zip(names, *pair, strict=True))
+            for pair in pairs]  # fmt: skip
+    return [Facts([(f"outputs of state {k}", line) for k, line in enumerate(text)])]
 
 
 def _answer(evaluation: TemporalEvaluation) -> list[Item]:
@@ -98,7 +112,9 @@ def _answer(evaluation: TemporalEvaluation) -> list[Item]:
     if kind in ("hmm", "factorial", "hopping"):
         parts: Any = answer.probabilities
         parts = [parts] if kind == "hmm" else parts
-        return [Picture(plots.probabilities(parts), "Probabilities of the states at each step.")]
+        names = ["probability"] if kind == "hmm" else []
+        caption = "Probabilities of the states at each step."
+        return [Picture(plots.probabilities(parts, names), caption)]
     items: list[Item] = [
         Picture(plots.bands(answer.mean, answer.deviation,
                             names=[f"state {k + 1}" for k in range(answer.mean.shape[1])]),

@@ -24,10 +24,8 @@ def convert(
     """
     from kikuchi.cli.inputs import load_model
     from kikuchi.cli.outputs import check_model_suffix, check_outputs, write_model
-    from kikuchi.graphs.formats.names import write_names
 
     check_model_suffix(target)
     check_outputs(source, target)
     graph = load_model(source, format)
     write_model(graph, target, quiet=quiet)
-    write_names(graph, target)

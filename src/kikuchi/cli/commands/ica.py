@@ -143,9 +143,9 @@ def fit(
 ) -> None:
     """Find sources, their mixing and the noise.
 
-    DIR gets mixing, sources and the model. Tables: mixing.csv and sources.npz. Sound: mixing.csv
-    and a wave file per source. Scans: maps.nii.gz, courses.csv and mixing.csv. model.json holds
-    everything else.
+    DIR gets mixing, sources and the model. Tables: mixing.csv and sources.csv (.tsv and .npz for
+    such data). Sound: mixing.csv and a wave file per source. Scans: maps.nii.gz, courses.csv and
+    mixing.csv. model.json holds everything else.
     """
     from kikuchi.cli.console import ProgressBar
     from kikuchi.cli.folders import check_folder, write_folder
@@ -181,13 +181,13 @@ def fit(
 
 def _noise(text: str) -> Any:
     """A structure, or known variances."""
-    if text in ("isotropic", "diagonal", "full"):
+    if text in ("auto", "isotropic", "diagonal", "full"):
         return text
     try:
         values = [float(word) for word in text.split(",")]
     except ValueError:
         raise MethodError(
-            f"--noise is isotropic, diagonal, full, or known variances, got '{text}'"
+            f"--noise is auto, isotropic, diagonal, full, or known variances, got '{text}'"
         ) from None
     return values[0] if len(values) == 1 else values
 
@@ -196,12 +196,10 @@ def _choose(estimator: Any, samples: NDArray[Any], largest: int) -> tuple[Any, C
     """The fit with the best BIC among all numbers of sources up to `largest`."""
     import warnings
 
-    options = estimator.get_params(deep=False)
-    del options["n_sources"]
-    if options["seconds"] is not None:
-        options["seconds"] /= largest
+    if estimator.seconds is not None:
+        estimator.set_params(seconds=estimator.seconds / largest)
     with warnings.catch_warnings(action="ignore"):  # they are in warnings_, and shown once
-        choice = estimator.choose_sources(samples, range(largest + 1), criterion="bic", **options)
+        choice = estimator.choose_sources(samples, range(largest + 1))
     if choice.best is None:
         raise DataError(
             "no sources were found: a Gaussian without any explains the data better; try another "

@@ -48,19 +48,20 @@ class LearnerOptions:
 
     learner: str = flag(
         "--learner -l TEXT",
-        "Learner text such as pseudo:l2=0.1; see `kikuchi learners`.",
-        "gradient",
+        "Learner, such as pseudo:l2=0.1 (see `kikuchi learners`); auto counts for directed models "
+        "(em:prior=0.1) and is gradient for others.",
+        "auto",
     )
     inference: str | None = flag("--inference TEXT", "Method inside the learner, such as bp.")
     l1: float | None = flag("--l1 X", "Penalty on sizes of parameters.")
     l2: float | None = flag("--l2 X", "Penalty on squares of parameters.")
     seed: options.Seed = None
 
-    def choose(self) -> Learner:
+    def choose(self, model: FactorGraph) -> Learner:
         """The learner with its options; one that it does not have is refused, except the seed."""
-        from kikuchi.learning.registry import LEARNERS, parse_learner
+        from kikuchi.learning.registry import LEARNERS, choose_learner
 
-        chosen = parse_learner(self.learner)
+        chosen = choose_learner(self.learner, model)
         known = _field_names(chosen)
         names = ("inference", "l1", "l2", *(["seed"] if "seed" in known else []))
         given = {name: getattr(self, name) for name in names if getattr(self, name) is not None}
@@ -110,14 +111,14 @@ def learn(
     from kikuchi.cli.console import ProgressBar
     from kikuchi.cli.outputs import check_model_suffix
     from kikuchi.graphs.formats import check_writable, write
-    from kikuchi.graphs.formats.names import write_names
+    from kikuchi.graphs.formats.names import names_file
 
-    chosen = learner.choose()
     budget = limits.budget
     check_model_suffix(out)
     output.check(data, out, saving.checkpoint)
     saving.check()
     model, rows = load_graph_and_data(graph, data, hidden)
+    chosen = learner.choose(model)
     _check_direction(out, model)
     check_writable(model, out)
     with ProgressBar(chosen.text, quiet=output.quiet) as progress:
@@ -125,7 +126,7 @@ def learn(
             model, rows, budget=budget, progress=progress, checkpoint=saving.checkpoint
         )
     write(fit.graph, out)
-    names = write_names(fit.graph, out)
+    names = names_file(out) if names_file(out).is_file() else None
     if saving.checkpoint is not None and fit.converged:
         saving.checkpoint.unlink(missing_ok=True)  # only now that the result is on the disk
 

@@ -33,7 +33,7 @@ OwnData = Annotated[
 class ReproduceOptions:
     """How an experiment is run."""
 
-    quick: bool = flag("--quick", "A small setting, well under a minute.", False)
+    quick: bool = flag("--quick", "A small setting: at most about a minute on one core.", False)
     seeds: int | None = flag("--seeds N", "How many random draws.")
     seed: int = flag("--seed S", "The first seed.", 0)
     processes: int | None = flag("--processes P", "Cases at a time.  [one for each core]")

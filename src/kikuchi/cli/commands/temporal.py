@@ -22,6 +22,7 @@ from kikuchi.core.errors import DataError, MethodError
 
 if TYPE_CHECKING:
     from kikuchi.core.arrays import Array
+    from kikuchi.core.tables import Table
     from kikuchi.temporal.evaluation import TemporalEvaluation
 
 KINDS = EstimatorOptions(
@@ -144,12 +145,11 @@ def _run(
         with bar:
             _fit(estimator, kind, tables, inputs, labels)
         estimator.set_params(progress=None)
-    evaluation = TemporalEvaluation(
-        estimator, like, task, tables, names, time.perf_counter() - begin, labels=labels
-    )
+    evaluation = TemporalEvaluation(estimator, like, task, tables, names, 0.0, labels=labels)
     _carry_out(
         evaluation, wanted, inputs is not None, seed, chosen.method, fitted_now=fitted is None
     )
+    evaluation.seconds = time.perf_counter() - begin
     if out is not None:
         _save(estimator, out, fitted.names if fitted is not None else read[0].known_names)
 
@@ -183,6 +183,7 @@ def _carry_out(
     columns, rows, done.result = carry_out(
         done.estimator, done.kind, asked.name, done.tables,
         steps=asked.steps, smooth=asked.smooth, seed=seed, method=method,
+        names=None if done.names == _numbered(len(done.names)) else done.names,
     )  # fmt: skip
     if not fitted:
         done.columns, done.rows = columns, rows
@@ -384,11 +385,11 @@ def _table(source: str, chosen: SequenceOptions, kind: str, fitted: _FittedFile 
     """The columns that were asked for, inputs and labels apart."""
     from kikuchi.core.tables import read_table
 
-    table = read_table(source)
+    table = read_table(source, texts=True)
     values = table.values if table.values.ndim > 1 else table.values[:, None]
     if values.ndim != 2:
         raise DataError(f"{source}: has {values.ndim} axes; give rows and columns")
-    names = list(table.names or (f"column{k}" for k in range(values.shape[1])))
+    names = list(table.names or _numbered(values.shape[1]))
     inputs = _named(source, names, chosen.inputs) if chosen.inputs else []
     label = _label(source, names, chosen, fitted) if kind == "probit" else []
     taken = [*inputs, *label]
@@ -397,6 +398,9 @@ def _table(source: str, chosen: SequenceOptions, kind: str, fitted: _FittedFile 
     if not wanted:
         raise DataError(f"{source}: no column is left to model; it has {', '.join(names)}")
     pick = [names.index(name) for name in wanted]
+    for name in [*wanted, *taken]:
+        if names.index(name) in table.texts:
+            _refuse_text(source, table, names, name)
     return _Read(
         values[:, pick],
         wanted,
@@ -404,6 +408,20 @@ def _table(source: str, chosen: SequenceOptions, kind: str, fitted: _FittedFile 
         values[:, names.index(label[0])] if label else None,
         table.names is not None,
     )
+
+
+def _numbered(count: int) -> list[str]:
+    """Names of columns of files without names."""
+    return [f"column{k}" for k in range(count)]
+
+
+def _refuse_text(source: str, table: Table, names: list[str], name: str) -> None:
+    """Say where a column that is needed holds texts, and how to leave it out."""
+    numbers = [n for k, n in enumerate(names) if k not in table.texts]
+    advice = "write numbers there"
+    if numbers and table.names is not None:
+        advice = f"leave column '{name}' out with --columns {','.join(numbers)}"
+    raise DataError(f"{source}: {table.fault_of(names.index(name))}; {advice}")
 
 
 def _label(
