@@ -224,6 +224,13 @@ def test_texts_take_no_more_memory_than_they_are_allowed(text: str, tmp_path: Pa
         read_table(place, texts=True)
 
 
+def test_every_kind_of_nan_is_missing(tmp_path: Path) -> None:
+    signalling = np.array([0x7F800001, 0x3F800000], dtype=np.uint32).view(np.float32)
+    np.save(tmp_path / "a.npy", signalling[:, None])
+    values = read_table(tmp_path / "a.npy").values
+    assert np.isnan(values[0, 0]) and values[1, 0] == 1.0
+
+
 def test_archives_with_one_changed_byte_are_read_or_refused(tmp_path: Path) -> None:
     buffer = io.BytesIO()
     np.savez_compressed(buffer, data=np.arange(12.0).reshape(3, 4))

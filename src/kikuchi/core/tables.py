@@ -309,7 +309,8 @@ def _numpy(place: Path, wanted: tuple[str, ...]) -> Table:
 def as_numbers(values: Any, source: str) -> Array:
     """An array of numbers, or an error that names the source."""
     try:
-        return np.asarray(values, dtype=np.float64)
+        with np.errstate(invalid="ignore", over="ignore"):  # signalling NaN, wider floats
+            return np.asarray(values, dtype=np.float64)
     except (TypeError, ValueError):
         raise DataError(f"{source}: the values must be numbers") from None
 
