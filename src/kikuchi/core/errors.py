@@ -53,6 +53,14 @@ class DataError(KikuchiError, ValueError):
     """Rows of data that cannot be read, or do not fit the model."""
 
 
+class MissingModelFileError(FormatError, FileNotFoundError):
+    """A file of a model that does not exist."""
+
+
+class MissingDataFileError(DataError, FileNotFoundError):
+    """A file of data that does not exist."""
+
+
 class EvidenceError(KikuchiError, ValueError):
     """Evidence about an unknown variable or state, or of a kind that a method cannot use."""
 

@@ -79,12 +79,22 @@ class ConditionalTable:
         given = f" | {', '.join(self.parents)}" if self.parents else ""
         return f"p({self.variable}{given})"
 
-    def _rows(self) -> list[list[str]]:
-        """Parent states and probabilities as text, one list for each row of the table."""
+    def cells(self, digits: int = 6) -> list[list[str]]:
+        """The table as text: names of the parents and states, then a list for each row.
+
+        Probabilities have so many significant `digits`.
+
+        >>> import kikuchi as kk
+        >>> kk.example("asia").cpt("tub").cells()
+        [['asia', 'no', 'yes'], ['no', '0.99', '0.01'], ['yes', '0.95', '0.05']]
+        """
+        return [[*self.parents, *self.states[-1]], *self._rows(digits)]
+
+    def _rows(self, digits: int = 6) -> list[list[str]]:
         combinations = itertools.product(*self.states[:-1])
         probabilities = self.table.reshape(-1, self.table.shape[-1])
         return [
-            [*given, *(f"{round(p, 12):.6g}" for p in row)]
+            [*given, *(f"{round(p, 12):.{digits}g}" for p in row)]
             for given, row in zip(combinations, probabilities[:_SHOWN_ROWS].tolist(), strict=False)
         ]
 
@@ -93,7 +103,7 @@ class ConditionalTable:
         return max(len(self.table.reshape(-1, self.table.shape[-1])) - _SHOWN_ROWS, 0)
 
     def __repr__(self) -> str:
-        lines = [[*self.parents, *self.states[-1]], *self._rows()]
+        lines = self.cells()
         widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
         text = [
             "  ".join(f"{word:<{w}}" for word, w in zip(line, widths, strict=True)).rstrip()
