@@ -20,7 +20,18 @@ import numpy as np
 import kikuchi as kk
 from kikuchi.graphs.directed import ancestral_sample
 
-NETWORKS = "asia survey sachs child insurance alarm water hailfinder win95pts hepar2".split()
+NETWORKS = [
+    "asia",
+    "survey",
+    "sachs",
+    "child",
+    "insurance",
+    "alarm",
+    "water",
+    "hailfinder",
+    "win95pts",
+    "hepar2",
+]
 SIZES = (30, 100, 300, 1000, 3000)
 PRIORS = {
     "0.01": "em:prior=0.01",
