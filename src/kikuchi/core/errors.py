@@ -73,6 +73,10 @@ class MethodError(KikuchiError, ValueError):
     """An unknown method or option, or a value that the option does not take."""
 
 
+class UnknownOptionError(MethodError, TypeError):
+    """A keyword argument that an estimator does not have."""
+
+
 class BudgetError(KikuchiError):
     """The work asked for needs more memory or time than the budget allows."""
 

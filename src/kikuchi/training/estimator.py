@@ -20,7 +20,13 @@ from typing import Any, ClassVar, Self
 import numpy as np
 
 from kikuchi.core.budget import Budget
-from kikuchi.core.errors import DataError, MethodError, MissingExtraError
+from kikuchi.core.errors import (
+    DataError,
+    MethodError,
+    MissingExtraError,
+    UnknownOptionError,
+    suggestion,
+)
 from kikuchi.core.interrupts import safe_interrupts
 from kikuchi.core.log import log_warnings, logger
 from kikuchi.core.options import checked_options, list_options, option
@@ -96,6 +102,17 @@ def validate_data(estimator: Any, X: Any, *arguments: Any, **options: Any) -> An
     return validation.validate_data(estimator, X, *arguments, **{"order": "C"} | options)
 
 
+_OTHER_NAMES = {  # of scikit-learn and hmmlearn
+    "n_components": ("states", "n_hidden", "n_sources", "hidden"),
+    "covariance_type": ("covariance",),
+    "n_iter": ("epochs", "max_iter"),
+    "max_iter": ("epochs",),
+    "n_mix": ("components",),
+    "n_jobs": ("processes", "threads"),
+    "seed": ("random_state",),
+}
+
+
 @dataclass(eq=False, repr=False, kw_only=True)
 class Estimator(FitResults, BaseEstimator):  # type: ignore[misc]
     """Options that every estimator has, and files; see `FitResults` for what `fit` sets.
@@ -125,6 +142,16 @@ class Estimator(FitResults, BaseEstimator):  # type: ignore[misc]
     def __init_subclass__(cls, **arguments: Any) -> None:
         super().__init_subclass__(**arguments)
         list_options(cls)
+
+    def __new__(cls, *values: Any, **options: Any) -> Self:
+        """Refuse options that there are not, with the name that other libraries' ones have here."""
+        known = [f.name for f in dataclasses.fields(cls) if f.init]
+        unknown = next((name for name in options if name not in known), None)
+        if unknown is not None:
+            here = [name for name in _OTHER_NAMES.get(unknown, ()) if name in known]
+            hint = f"it is called {here[0]} here" if here else suggestion(unknown, known)
+            raise UnknownOptionError(f"{cls.__name__} has no option {unknown!r}; {hint}")
+        return super().__new__(cls)
 
     # ------------------------------------------------------------------ for the families
 
