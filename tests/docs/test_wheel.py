@@ -88,7 +88,7 @@ def test_a_missing_extra_is_one_line_with_the_way_out(core_only: Path, tmp_path:
     assert "ModuleNotFoundError" in absent.stderr  # the environment is what it is called
     (tmp_path / "rows.csv").write_text("a,b\n0,1\n1,0\n")
     done = run(core_only, "-m", "kikuchi", "train", "rbm", "rows.csv", "--out", "m", cwd=tmp_path)
-    assert done.returncode == 2 and "pip install 'kikuchi[learn]'" in done.stderr
+    assert done.returncode == 2 and "pip install '.[learn]'" in done.stderr
     assert "Traceback" not in done.stderr and len(done.stderr.strip().splitlines()) <= 2
 
 
