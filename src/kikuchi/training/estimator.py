@@ -9,6 +9,7 @@ trainer needs, so that a family writes only its model, its rule and what users d
 from __future__ import annotations
 
 import dataclasses
+import inspect
 import json
 import warnings
 from abc import abstractmethod
@@ -21,9 +22,11 @@ import numpy as np
 
 from kikuchi.core.budget import Budget
 from kikuchi.core.errors import DataError, MethodError, MissingExtraError
+from kikuchi.core.extras import install
 from kikuchi.core.interrupts import safe_interrupts
 from kikuchi.core.log import log_warnings, logger
 from kikuchi.core.options import checked_options, list_options, option
+from kikuchi.core.programs import kept
 from kikuchi.core.progress import Progress, silent
 from kikuchi.core.run import Run
 from kikuchi.core.seeds import generator
@@ -52,9 +55,7 @@ try:
     from sklearn.utils import validation
     from sklearn.utils.validation import check_array, check_is_fitted
 except ImportError:
-    raise MissingExtraError(
-        "these estimators need scikit-learn; pip install 'kikuchi[learn]'"
-    ) from None
+    raise MissingExtraError(f"these estimators need scikit-learn; {install('learn')}") from None
 
 __all__ = [
     "ConvergenceWarning",
@@ -125,6 +126,9 @@ class Estimator(FitResults, BaseEstimator):  # type: ignore[misc]
     def __init_subclass__(cls, **arguments: Any) -> None:
         super().__init_subclass__(**arguments)
         list_options(cls)
+        for name, member in list(vars(cls).items()):
+            if inspect.isfunction(member) and not name.startswith("_"):
+                setattr(cls, name, kept(member))  # programs that it compiles stay on disk
 
     # ------------------------------------------------------------------ for the families
 
