@@ -14,15 +14,21 @@ from numba.core.registry import CPUDispatcher
 from numba.core.types import IntegerLiteral
 from numba.core.types.misc import unliteral
 
-from kikuchi.core.compiling import COMPILING, is_interpreted
+from kikuchi.core.compiling import COMPILING, PATIENCE, is_interpreted
 from kikuchi.core.loop_cache import LoopCache
 
 _WARNED = "KIKUCHI_WARNED_BY"  # the process that warned, so that its workers do not
 _unsaid = [True]
 
 
-def njit(*, cache: bool, **options: Any) -> Callable[[Callable[..., Any]], Any]:
+def njit(
+    *, cache: bool, plain_up_to: int = 0, **options: Any
+) -> Callable[[Callable[..., Any]], Any]:
     """Numba's `njit`, with a cache on disk that never stands in the way.
+
+    With `plain_up_to`, a loop that is not on disk runs as plain Python on arrays of so many entries
+    together, until `PATIENCE` ends. This is for loops that plan and count: their results are the
+    same either way.
 
     Where no folder can be written, loops are compiled in each process, after one warning. An index
     on disk that cannot be read, such as that of a version with other types, counts as empty.
@@ -39,7 +45,7 @@ def njit(*, cache: bool, **options: Any) -> Callable[[Callable[..., Any]], Any]:
     """
     relaxed = options.get("fastmath") or ()
     reorders = (relaxed is True or "reassoc" in relaxed) and options.get("inline") != "always"
-    options = {"fastmath": False, "forceinline": reorders, **options}
+    options = {"fastmath": False, "forceinline": reorders, "no_cfunc_wrapper": True, **options}
 
     def compiled(function: Callable[..., Any]) -> Any:
         loop: Any = numba.njit(**options)(function)
@@ -48,6 +54,7 @@ def njit(*, cache: bool, **options: Any) -> Callable[[Callable[..., Any]], Any]:
         template = loop.get_call_template
         loop.get_call_template = lambda args, kws: template(*_without_values(args, kws))
         loop.__class__ = Loop
+        loop.plain_up_to = plain_up_to
         if cache:
             try:
                 loop._cache = LoopCache(function)
@@ -56,6 +63,14 @@ def njit(*, cache: bool, **options: Any) -> Callable[[Callable[..., Any]], Any]:
         return loop
 
     return compiled
+
+
+_PLANNED = 15_000  # entries of arrays: a model of some hundred variables
+
+planner = njit(cache=True, error_model="numpy", plain_up_to=_PLANNED)
+"""How loops are compiled that plan the work of others. Most models are planned once, for less time
+than it takes to compile one of these loops.
+"""
 
 
 def _without_values(args: Any, kws: Any) -> tuple[Any, Any]:
@@ -73,11 +88,21 @@ def _plain(kind: Any) -> Any:
 class Loop(CPUDispatcher):  # type: ignore[misc]
     """A compiled function that runs as plain Python within `interpreted`."""
 
+    plain_up_to: int
+
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Call it."""
         if is_interpreted():
             return self.py_func(*args, **kwargs)
+        if self.plain_up_to and not self.overloads and self._waits(args):
+            with PATIENCE.running():
+                return self.py_func(*args, **kwargs)
         return super().__call__(*args, **kwargs)
+
+    def _waits(self, args: tuple[Any, ...]) -> bool:
+        """Whether the loop is better not compiled for these arguments."""
+        on_disk = isinstance(self._cache, LoopCache) and self._cache.is_kept()
+        return not on_disk and PATIENCE.allows(args, self.plain_up_to)
 
 
 class _CompilingListener(event.Listener):  # type: ignore[misc]

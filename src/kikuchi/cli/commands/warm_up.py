@@ -84,13 +84,13 @@ def _compile(task: str) -> tuple[str, float, str]:
     """Run one small problem; the name, the seconds of compiling, and why it was left out."""
     import warnings
 
-    from kikuchi.core.compiling import COMPILING, interpreted
+    from kikuchi.core.compiling import COMPILING, everything_compiled
     from kikuchi.core.errors import KikuchiError
 
     before, why = COMPILING.compiled, ""
     kind, _, name = task.partition(" ")
     try:
-        with interpreted(False), warnings.catch_warnings():
+        with everything_compiled(), warnings.catch_warnings():
             warnings.simplefilter("ignore")  # of problems that are too small to be served well
             if kind in ("method", "learner"):
                 {"method": _run_method, "learner": _run_learner}[kind](name)
