@@ -145,6 +145,8 @@ class CompilingTime:
     def __init__(self) -> None:
         self.seconds = 0.0
         self.loading = 0.0  # the part of it that went into loading
+        self.loops = 0  # that were compiled
+        self.programs = 0
         self.tell: Callable[[str], None] | None = _print_notice
         self.told = False
         self._depth = 0
@@ -166,6 +168,7 @@ class CompilingTime:
             current = 0.0
         if loaded:
             return
+        self.loops += 1
         if self.compiled + current > SAID_AFTER:
             self.say(NOTICE)
         if self._depth == 0:
@@ -175,6 +178,7 @@ class CompilingTime:
         """Count a program that was compiled elsewhere, or loaded."""
         self.seconds += seconds
         self.loading += seconds if loaded else 0.0
+        self.programs += not loaded
 
     def say(self, text: str) -> None:
         """Tell the user, once in this process."""
