@@ -6,14 +6,13 @@ import re
 import shlex
 from pathlib import Path
 
-import numpy as np
 import pytest
 import typer
 from cli_runner import run
 from project_tools import ROOT
+from readme_files import COMMANDS, write_files
 
 TEXT = (ROOT / "README.md").read_text()
-COMMANDS = re.findall(r"`(kikuchi [a-z][^`]+)`", TEXT)
 
 
 def test_python_blocks_run(capsys: pytest.CaptureFixture[str]) -> None:
@@ -68,33 +67,12 @@ def test_commands_run_as_printed(
 ) -> None:
     """On bundled models and on files of the kind that the table names."""
     monkeypatch.chdir(tmp_path)
-    write_files(photographs="train energy" in line)
+    write_files(tmp_path)
+    if "train energy" in line:
+        assert run("patches", "photographs", "--count", "3000", "--out", "P.npz").exit_code == 0
     result = run(*shlex.split(line)[1:])
     assert result.exit_code == 0, result.stderr
     assert result.stdout
-
-
-def write_files(*, photographs: bool) -> None:
-    import kikuchi as kk
-
-    rng = np.random.default_rng(0)
-    Path("CASES.csv").write_text("xray,smoke\nyes,no\n,yes\n")
-    asia = kk.example("asia")
-    states = kk.plan(asia).calibrate().sample(200, seed=0)
-    lines = [",".join(n[s] for n, s in zip(asia.states, row, strict=True)) for row in states]
-    Path("ROWS.csv").write_text("\n".join([",".join(asia.names), *lines]) + "\n")
-    np.savez("ROWS.npz", data=(rng.random((60, 16)) < 0.4).astype(float))
-    sources = rng.laplace(size=(300, 3))
-    np.savetxt("RECORDING.csv", sources @ rng.normal(size=(3, 4)), delimiter=",")
-    np.savetxt("SERIES.csv", np.cumsum(rng.normal(size=(200, 2)), axis=0), delimiter=",")
-    table = np.column_stack([sources[:80], sources[:80, 0] + 0.1 * rng.normal(size=80)])
-    np.savetxt("TABLE.csv", sources @ rng.normal(size=(3, 3)), delimiter=",")
-    kinds = ["long" if x > 0 else "short" for x in sources[:, 0]]
-    rows = [f"{a:.6g},{b:.6g},{kind}" for (a, b, _), kind in zip(sources, kinds, strict=True)]
-    Path("CLASSES.csv").write_text("\n".join(["a,b,kind", *rows]) + "\n")
-    np.savetxt("DATA.csv", table, delimiter=",", header="a,b,c,fat", comments="")
-    if photographs:
-        assert run("patches", "photographs", "--count", "3000", "--out", "P.npz").exit_code == 0
 
 
 @pytest.mark.parametrize("line", re.findall(r"`(from kikuchi[^`]*)`", TEXT))

@@ -22,6 +22,7 @@ from kikuchi.core.errors import (
     MissingExtraError,
     suggestion,
 )
+from kikuchi.core.extras import install
 from kikuchi.core.files import PathName, guarded_reading, read_text, require_room, suffix_of
 from kikuchi.core.text import from_cell
 
@@ -315,7 +316,7 @@ def read_parquet(place: Path) -> dict[str, Any]:
         import pyarrow.parquet as parquet
     except ImportError:
         raise MissingExtraError(
-            f"{place}: reading Parquet needs pyarrow; pip install 'kikuchi[data]', or use CSV"
+            f"{place}: reading Parquet needs pyarrow; {install('data')}, or use CSV"
         ) from None
     with guarded_reading(place, "Parquet"), parquet.ParquetFile(place) as file:
         facts, schema = file.metadata, file.schema_arrow

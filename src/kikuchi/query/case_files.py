@@ -18,6 +18,7 @@ from kikuchi.core.arrays import Array
 from kikuchi.core.budget import Budget, Clock, RunLimits, limits, named_limits
 from kikuchi.core.cluster import shared_with
 from kikuchi.core.errors import BudgetError, DataError, MissingExtraError, suggestion
+from kikuchi.core.extras import install
 from kikuchi.core.files import (
     PathName,
     atomic_write,
@@ -252,7 +253,7 @@ def _parquet(path: PathName) -> Any:
         import pyarrow.parquet as parquet
     except ImportError:
         raise MissingExtraError(
-            f"{path}: Parquet needs pyarrow; pip install 'kikuchi[data]', or use CSV"
+            f"{path}: Parquet needs pyarrow; {install('data')}, or use CSV"
         ) from None
     with guarded_reading(path, "Parquet"):
         return parquet.ParquetFile(path)
@@ -324,7 +325,7 @@ def _parquet_writer(path: PathName, file: Any, columns: Sequence[str]) -> Iterat
         import pyarrow.parquet as parquet
     except ImportError:
         raise MissingExtraError(
-            f"{path}: Parquet needs pyarrow; pip install 'kikuchi[data]', or use CSV"
+            f"{path}: Parquet needs pyarrow; {install('data')}, or use CSV"
         ) from None
     schema = pyarrow.schema([(name, pyarrow.float64()) for name in columns])
     with parquet.ParquetWriter(file, schema) as writer:
