@@ -130,7 +130,9 @@ class Estimator(FitResults, BaseEstimator):  # type: ignore[misc]
     file_layout: ClassVar[Mapping[str, str]] = {}
     positive: ClassVar[tuple[str, ...]] = ()
 
-    seconds: float | None = option(None, "Time limit of the fit in seconds, without compiling.", above=0)
+    seconds: float | None = option(
+        None, "Time limit in seconds; compiling is not counted.", above=0
+    )
     checkpoint: str | PathLike[str] | None = option(
         None, "File of the fit so far; a fit that was killed goes on from there."
     )
