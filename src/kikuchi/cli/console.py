@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from kikuchi.core.compiling import COMPILING
 from kikuchi.core.progress import ProgressBar as ProgressBar
+from kikuchi.core.progress import hide_bars
 from kikuchi.core.text import printable, seconds
 
 if TYPE_CHECKING:
@@ -25,11 +26,13 @@ class Screen:
     def line(self, text: str = "") -> None:
         """One line of the answer."""
         if not self.quiet:
+            hide_bars()
             print(printable(text))
 
-    def note(self, text: str) -> None:
-        """A remark beside the answer, on standard error."""
-        if not self.quiet:
+    def note(self, text: str, *, always: bool = False) -> None:
+        """A remark beside the answer, on standard error; `always`, even on a silent screen."""
+        if always or not self.quiet:
+            hide_bars()
             print(printable(text), file=sys.stderr)
 
     def answer(self, answer: Answer) -> None:
@@ -57,6 +60,7 @@ class Screen:
         if self.quiet:
             return
         pairs = [(printable(label), printable(value)) for label, value in pairs]
+        hide_bars()
         if sys.stdout.isatty():
             _rich_facts(pairs)
             return
@@ -69,6 +73,7 @@ class Screen:
         if self.quiet:
             return
         rows = [[printable(cell) for cell in row] for row in rows]
+        hide_bars()
         if sys.stdout.isatty():
             _rich_table(head, rows, right)
         else:

@@ -106,6 +106,11 @@ class CompilingTime:
             _LOG.info("compiled loops for %.1f s so far", self.compiled)
 
     @property
+    def busy(self) -> bool:
+        """Whether something is being compiled or loaded at present."""
+        return self._depth > 0
+
+    @property
     def compiled(self) -> float:
         """The seconds without those of loading."""
         return self.seconds - self.loading

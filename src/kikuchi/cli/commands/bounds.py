@@ -50,7 +50,6 @@ def bounds(
     best.
     """
     from kikuchi.cli import outputs
-    from kikuchi.cli.console import ProgressBar
     from kikuchi.cli.inputs import load_evidence, load_model, make_budget
 
     budget = make_budget(seconds, memory)
@@ -58,9 +57,10 @@ def bounds(
     outputs.check_picture_suffix(plot)
     graph = load_model(model, format)
     observed = load_evidence(graph, evidence)
+    from kikuchi.inference.bounds.live import BoundsBar
     from kikuchi.inference.bounds.log_z_bounds import bounds as close
 
-    with ProgressBar("bounds", quiet=output.quiet) as progress:
+    with BoundsBar(seconds, quiet=output.quiet) as progress:
         result = close(graph, evidence=observed, budget=budget, ibound=ibound, progress=progress)
 
     def draw(path: Path) -> None:

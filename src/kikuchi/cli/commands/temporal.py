@@ -59,6 +59,7 @@ KINDS = EstimatorOptions(
         "topology": "--topology T",
     },
     noun="kind of model",
+    elsewhere={"random_state": "--seed"},
 )
 _CHAINS = ("factorial", "hopping")
 

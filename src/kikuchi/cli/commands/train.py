@@ -81,6 +81,7 @@ MODELS = EstimatorOptions(
     noun="kind of model",
     defaults={"n_hidden": 100},
     same={"hidden": "n_hidden"},
+    elsewhere={"random_state": "--seed", "dtype": "--double"},
 )
 
 Kind = Annotated[
