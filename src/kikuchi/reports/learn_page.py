@@ -52,7 +52,7 @@ def learn_report(
     >>> "-0.636514" in target.read_text()
     True
     """
-    beliefs = _beliefs(fit.graph)
+    beliefs = fitted_beliefs(fit.graph)
     caption = "The fit, step by step; the residual is the largest slope that is left."
     page.Report(
         title=f"{fit.learner.partition(':')[0]} on {source or 'a table of data'}",
@@ -62,7 +62,7 @@ def learn_report(
         sections={
             "Question": [page.Facts(_question(fit, data, source, graph))],
             "How the fit was found": [page.convergence_picture({fit.learner: fit.trace}, caption)],
-            "Model and data": _pictures(fit.graph, data, beliefs),
+            "Model and data": model_and_data(fit.graph, data, beliefs),
             "Strongest factors": _strongest_factors(fit.graph, beliefs),
             "Diagnostics": [page.diagnostics(fit.diagnostics)],
         },
@@ -120,7 +120,7 @@ def _listed(names: Sequence[str], most: int = 20) -> str:
 # ---------------------------------------------------------------------- the fitted model
 
 
-def _beliefs(graph: FactorGraph) -> Beliefs | None:
+def fitted_beliefs(graph: FactorGraph) -> Beliefs | None:
     """Marginals of the fitted model, exact where cheap, by belief propagation otherwise."""
     if graph.n_factors == 0:
         return None
@@ -133,7 +133,8 @@ def _beliefs(graph: FactorGraph) -> Beliefs | None:
         return None
 
 
-def _pictures(graph: FactorGraph, data: Data, beliefs: Beliefs | None) -> list[page.Picture]:
+def model_and_data(graph: FactorGraph, data: Data, beliefs: Beliefs | None) -> list[page.Picture]:
+    """Pictures of the tables of a model beside frequencies of the data, and of its beliefs."""
     if beliefs is None:
         return []
     pictures = []
