@@ -138,6 +138,7 @@ def predict_page(
             [np.asarray(target.mean) for target in shown],
             [target.name for target in shown],
             [target.states for target in shown],
+            title="Mean over the cases",
         )
         more = len(done.targets) - len(shown)
         caption = "Probabilities of each target, averaged over the cases"

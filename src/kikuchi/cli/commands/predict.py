@@ -74,6 +74,7 @@ def predict(
     graph = load_model(model, format)
     words = [word.strip() for word in (targets or "").split(",") if word.strip()]
     asked = [named(graph, variable_number(graph, word)) for word in words]
+    kept = [word.strip() for word in (keep or "").split(",") if word.strip()]
     with optional_cluster(workers.cluster), ProgressBar("cases", quiet=output.quiet) as progress:
         done = predict_file(
             graph,
@@ -85,15 +86,18 @@ def predict(
             processes=workers.processes,
             budget=budget,
             progress=progress,
-            keep=[word.strip() for word in (keep or "").split(",") if word.strip()],
+            keep=kept,
         )
     answer = PredictionAnswer(model, cases, done)
 
     def page(path: Path, command: str) -> None:
         from kikuchi.reports.answer_pages import predict_page, read_model
 
+        more = f", keep={kept!r}" if kept else ""
+
         call = (
-            f"kk.predict_file(graph, {cases!r}, {str(out)!r}, {asked or None!r}, method={method!r})"
+            f"kk.predict_file(graph, {cases!r}, {str(out)!r}, {asked or None!r}, "
+            f"method={method!r}{more})"
         )
         predict_page(
             answer, done, model=model, cases=cases, python=f"{read_model(model)}\n{call}"
