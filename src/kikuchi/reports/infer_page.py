@@ -63,14 +63,14 @@ def infer_report(
             _against_exact(beliefs, exact, observed),
         ],
         sections={
-            "Question": [page.Facts(question)],
-            "Bounds on log Z": [_bounds(beliefs)],
-            "Convergence": [page.convergence_picture(steps, "How the run approached its answer.")],
             "Beliefs": _pictures(beliefs, exact, observed),
             f"{model_parts.belief_name(beliefs)}s": [model_parts.marginal_table(beliefs, exact)],
+            "Bounds on log Z": [_bounds(beliefs)],
+            "Convergence": [page.convergence_picture(steps, "How the run approached its answer.")],
+            "Question": [page.Facts(question)],
             "Diagnostics": [page.diagnostics(beliefs.diagnostics)],
         },
-        python=model_parts.python_text(model, call, observed),
+        python=model_parts.python_text(beliefs.graph, model, call, observed),
     ).write(path, command)
 
 

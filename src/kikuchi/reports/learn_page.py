@@ -105,11 +105,14 @@ def _tables(graph: FactorGraph) -> list[page.Item]:
     tables = [graph.cpt(v) for v in shown]
     parts = [
         html.collapsed(table.title, html.table(*_cells(table))) if len(tables) > _OPEN_TABLES
-        else f"<h3>{html.escape(table.title)}</h3>{html.table(*_cells(table))}"
+        else f"<div><h3>{html.escape(table.title)}</h3>{html.table(*_cells(table))}</div>"
         for table in tables
     ]  # fmt: skip
     more = graph.n_variables - len(tables)
-    return [*parts, f'<p class="note">{more} more tables are in the file.</p>' if more else ""]
+    return [
+        f'<div class="tables">{"".join(parts)}</div>',
+        f'<p class="note">{more} more tables are in the file.</p>' if more else "",
+    ]
 
 
 def _cells(table: ConditionalTable) -> tuple[list[str], list[list[str]], list[int]]:

@@ -106,7 +106,7 @@ def training_picture(evaluation: TrainingAnswer) -> Picture | None:
     if not any(np.isfinite(e.trace_.objective)):
         return None
     caption = f"The {e.trace_.objective_name}, epoch by epoch."
-    return Picture(convergence({e.learner: e.trace_}), caption)
+    return Picture(convergence({e.learner: e.trace_}, unit="epochs"), caption)
 
 
 def _tiles(evaluation: MachineEvaluation) -> list[Tile]:
@@ -116,6 +116,9 @@ def _tiles(evaluation: MachineEvaluation) -> list[Tile]:
         "on rows held out": evaluation.log_likelihood_held_out,
     }
     known = {label: value for label, value in scores.items() if value is not None}
+    if evaluation.free_energy_held_out is not None:
+        gap = evaluation.free_energy_held_out - evaluation.free_energy
+        entries.append(Tile("free energy, held-out less training rows", f"{gap:+.4g}"))
     return [*entries, *(Tile(label, f"{value:.5g}") for label, value in known.items())]
 
 

@@ -66,7 +66,7 @@ class TrainingTrace(Trace):
         """
         from kikuchi.plots.convergence import convergence
 
-        return convergence({"training": self})
+        return convergence({"training": self}, unit="epochs")
 
 
 @dataclass
