@@ -115,7 +115,8 @@ def test_a_page_of_a_named_directed_model(tmp_path: Path) -> None:
     assert "Evidence smoke=yes" in page.text
     assert "directed (conditional tables)" in page.text
     assert "P(yes)" in page.text
-    assert "from kikuchi.data import example" in page.text
+    assert "graph = kk.example('asia') evidence = {'smoke': 'yes'}" in page.text
+    assert "bp on example:asia given smoke=yes" in page.text
 
 
 def test_a_page_of_auto_says_what_it_chose_and_shows_the_bounds(

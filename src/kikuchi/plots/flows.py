@@ -75,7 +75,6 @@ def pair_plot(rows: ArrayLike, samples: ArrayLike, names: Sequence[str]) -> Figu
                 edges = np.linspace(*spans[j], 25)
                 for values, colour in ((data, style.SOFT), (drawn, style.BLUE)):
                     panel.hist(values[:, j], edges, density=True, histtype="step", color=colour)
-                panel.set_yticks([])
             else:
                 points, colour = (data, style.INK) if i > j else (drawn, style.BLUE)
                 panel.scatter(points[:, j], points[:, i], s=3, color=colour, lw=0, alpha=0.5)
@@ -83,6 +82,8 @@ def pair_plot(rows: ArrayLike, samples: ArrayLike, names: Sequence[str]) -> Figu
             panel.set_xlim(*spans[j])
             style.few_ticks(panel.xaxis, 4)
             style.few_ticks(panel.yaxis, 4)
+            if i == j:
+                panel.set_yticks([])
             if i == count - 1:
                 panel.set_xlabel(style.plain(style.shorten(names[j])))
             if j == 0:
