@@ -1,4 +1,4 @@
-"""Draw the pictures of the README and the site from real runs: python tools/pictures.py [NAME ...]."""
+"""Draw pictures of the README and the site from real runs: python tools/pictures.py [NAME ...]."""
 
 from __future__ import annotations
 
