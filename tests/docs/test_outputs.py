@@ -14,7 +14,7 @@ outputs, examples, notebooks = (load_tool(n) for n in ("outputs", "examples", "n
 
 TABLE = """method      log Z  seconds  converged
 ------  ---------  -------  ---------
-bp      {log_z}  {seconds}  yes
+bp      {log_z:>9}  {seconds:>7}  yes
 """
 
 
@@ -30,7 +30,7 @@ bp      {log_z}  {seconds}  yes
         ("first\n...\nlast 1", "first\nsecond\nthird\nlast 1"),
         (
             TABLE.format(log_z="96.88319", seconds="0.00138"),
-            TABLE.format(log_z="96.88320", seconds="    1.2"),
+            TABLE.format(log_z="96.88320", seconds="1.2"),
         ),
     ],
 )
@@ -84,11 +84,8 @@ def stored_texts(path: Path) -> Iterator[str]:
 
 
 def wrong(figure: str) -> str:
-    """The same figure, three times as large and more, with as many digits."""
-    mantissa, mark, exponent = figure.partition("e")
-    value = float(mantissa.replace(",", "").replace("−", "-"))
-    digits = len(mantissa.partition(".")[2])
-    return f"{3 * value + 7:.{digits}f}{mark}{exponent}"
+    """Another figure, more than three times as large."""
+    return f"{3 * abs(float(figure.replace(',', '').replace('−', '-'))) + 7}"
 
 
 def test_every_figure_of_every_page_is_compared() -> None:
@@ -111,12 +108,10 @@ def test_tolerances_are_small_and_stated_where_needed() -> None:
 
 
 def test_pages_show_figures_and_not_whether_they_are_right() -> None:
-    """An output of nothing but truth values tells a reader nothing; `...` hides what is printed."""
+    """An output of nothing but truth values tells a reader nothing, and neither does `...`."""
     for place, text, _ in shown_outputs():
-        words = re.findall(r"\S+", text)
-        assert not words or set(words) - {"True", "False"}, place
-        for line in text.splitlines():
-            assert "..." not in line or line == "...", f"{place}: {line}"
+        shown = {word for line in text.splitlines() if line[:1] != "$" for word in line.split()}
+        assert not shown or shown - {"True", "False", "..."}, place
 
 
 def test_pages_and_notebooks_are_compared_alike() -> None:

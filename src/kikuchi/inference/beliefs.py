@@ -323,7 +323,8 @@ class Beliefs:
     def __repr__(self) -> str:
         z = "unknown" if self.log_z is None else f"{self.log_z:.6f}"
         how = "converged" if self.converged else f"not converged ({self.stopped})"
-        return f"Beliefs({self.method}: log Z {z}, {how}, {self.iterations} iterations)"
+        plural = "" if self.iterations == 1 else "s"
+        return f"Beliefs({self.method}: log Z {z}, {how}, {self.iterations} iteration{plural})"
 
 
 def _plain(value: Any) -> Any:
