@@ -33,6 +33,8 @@ def test_docstrings_are_made_ready_for_the_site() -> None:
         ready("Adds.\n\n>>> 1\n1\n\nMore.\n>>> 1\n1") == f"Adds.\n\n{fenced}\n\nMore.\n\n{fenced}"
     )
     assert ready(fenced) == fenced
+    examples = "Adds.\n\nExamples\n--------\n>>> 1\n1"
+    assert ready(examples) == examples
     assert ready("Weights\n>= 0.") == "Weights\n&gt;= 0."
     section = "Parameters\n----------\n"
     assert (

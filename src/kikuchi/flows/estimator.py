@@ -318,8 +318,8 @@ class FlowMixture(_FlowEstimator):
     """A mixture of normalising flows, each a bijection to a standard Gaussian.
 
     It begins as a Gaussian mixture with as many components, and returns the epoch with the
-    highest held-out likelihood, which may be that beginning. One component is a plain flow; with flow
-    `affine` the model is a Gaussian mixture.
+    highest held-out likelihood, which may be that beginning. One component is a plain flow; with
+    flow `affine` the model is a Gaussian mixture.
 
     Attributes
     ----------
