@@ -106,5 +106,7 @@ def _outputs(cell: dict[str, Any]) -> Iterator[tuple[str, str]]:
 
 
 def _one_block(view: str) -> str:
-    """An HTML view without empty lines, at which Markdown would end it."""
+    """An HTML view in the looks of the site, without empty lines, which would end it."""
+    view = re.sub(r"<style.*?</style>", "", view, flags=re.DOTALL)
+    view = view.replace(' border="1" class="dataframe"', "")
     return "\n".join(line.strip() for line in view.splitlines() if line.strip())
