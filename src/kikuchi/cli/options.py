@@ -60,7 +60,7 @@ Memory = Annotated[
     option("--memory SIZE", "Memory that a run may add to the process: 500MB, 2GB.  [4GB]"),
 ]
 Seed = Annotated[int | None, option("--seed N", "Seed of methods that use random numbers.")]
-FitSeed = Annotated[int, option("--seed N", "Random numbers.")]
+FitSeed = Annotated[int, option("--seed N", "Random seed.")]
 Cluster = Annotated[
     str | None,
     option(
