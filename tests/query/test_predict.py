@@ -128,7 +128,7 @@ def test_impossible_cases_are_named_or_left_empty(tmp_path) -> None:
 @pytest.mark.parametrize(
     ("frame", "says"),
     [
-        ({"tbu": ["no"]}, "column 'tbu' is no variable of the model.*did you mean 'tub'"),
+        ({"tbu": ["no"]}, "column 'tbu' is not a variable of the model.*did you mean 'tub'"),
         (
             {"tub": ["no", "maybe"]},
             "row 1, column 'tub': 'maybe' is no state; the states are no, yes",

@@ -21,7 +21,14 @@ from pathlib import Path
 from typing import IO, Any
 
 from kikuchi.core.budget import DEFAULT_BYTES, format_bytes
-from kikuchi.core.errors import BudgetError, DataError, FormatError, KikuchiError
+from kikuchi.core.errors import (
+    BudgetError,
+    DataError,
+    FormatError,
+    KikuchiError,
+    MissingDataFileError,
+    MissingModelFileError,
+)
 from kikuchi.core.text import one_line
 
 PathName = str | PathLike[str]
@@ -103,6 +110,10 @@ use another file
         why = f"cannot be read as {what}: {_reason(fault)}"
         if isinstance(fault, OSError) and fault.errno is not None and fault.strerror:
             why = f"cannot be read: {fault.strerror}"
+        if isinstance(fault, FileNotFoundError):
+            if error is FormatError:
+                raise MissingModelFileError(path, None, why, "check the name") from None
+            raise MissingDataFileError(f"{fspath(path)}: {why}; check the name") from None
         if error is FormatError:
             raise FormatError(path, None, why, "use another file") from None
         raise DataError(f"{fspath(path)}: {why}; use another file") from None

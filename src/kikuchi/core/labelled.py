@@ -9,6 +9,7 @@ import numpy as np
 
 from kikuchi.core.arrays import Array
 from kikuchi.core.errors import MissingExtraError, ModelError
+from kikuchi.core.extras import install
 from kikuchi.core.text import html_text
 
 Rows = Sequence[tuple[str, Sequence[str], Array]]
@@ -20,9 +21,7 @@ def pandas_module() -> Any:
     try:
         import pandas
     except ImportError:
-        raise MissingExtraError(
-            "a table of pandas needs pandas; pip install 'kikuchi[data]'"
-        ) from None
+        raise MissingExtraError(f"a table of pandas needs pandas; {install('data')}") from None
     return pandas
 
 
@@ -31,9 +30,7 @@ def xarray_module() -> Any:
     try:
         import xarray
     except ImportError:
-        raise MissingExtraError(
-            "arrays with names need xarray; pip install 'kikuchi[data]'"
-        ) from None
+        raise MissingExtraError(f"arrays with names need xarray; {install('data')}") from None
     return xarray
 
 

@@ -16,7 +16,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kikuchi.core.arrays import Array
-from kikuchi.core.errors import DataError, MissingExtraError, suggestion
+from kikuchi.core.errors import (
+    DataError,
+    MissingDataFileError,
+    MissingExtraError,
+    suggestion,
+)
+from kikuchi.core.extras import install
 from kikuchi.core.files import PathName, guarded_reading, read_text, require_room, suffix_of
 from kikuchi.core.text import from_cell
 
@@ -100,7 +106,7 @@ def table_suffix(place: Path, what: str) -> str:
     if suffix not in SUFFIXES:
         raise DataError(f"{place}: not {what}; {suggestion(suffix, SUFFIXES)}")
     if not place.is_file():
-        raise DataError(f"{place}: there is no such file")
+        raise MissingDataFileError(f"{place}: there is no such file")
     return suffix
 
 
@@ -322,7 +328,7 @@ def parquet_module(place: PathName) -> Any:
         import pyarrow.parquet
     except ImportError:
         raise MissingExtraError(
-            f"{place}: Parquet needs pyarrow; pip install 'kikuchi[data]', or use CSV"
+            f"{place}: Parquet needs pyarrow; {install('data')}, or use CSV"
         ) from None
     return pyarrow
 

@@ -146,9 +146,11 @@ def error(value: float | None) -> str:
 def seconds(value: float) -> str:
     """A duration with its unit.
 
-    >>> seconds(0.00321), seconds(2.5), seconds(75.0)
-    ('3.2 ms', '2.5 s', '75 s')
+    >>> seconds(0.00321), seconds(2.5), seconds(75.0), seconds(9.2e-7)
+    ('3.2 ms', '2.5 s', '75 s', 'less than 0.1 ms')
     """
+    if value < 1e-4:
+        return "less than 0.1 ms"
     return (
         f"{value * 1e3:.2g} ms"
         if value < 0.0995

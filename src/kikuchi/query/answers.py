@@ -10,7 +10,7 @@ import numpy as np
 
 from kikuchi.core.answer import attributes
 from kikuchi.core.arrays import Array
-from kikuchi.core.errors import ModelError, suggestion
+from kikuchi.core.errors import KikuchiError, ModelError, suggestion
 from kikuchi.core.labelled import (
     bar,
     dataset,
@@ -24,6 +24,9 @@ from kikuchi.core.text import html_text, printable
 
 if TYPE_CHECKING:
     import pandas as pd
+    from matplotlib.figure import Figure
+
+    from kikuchi.graphs.factor_graph import FactorGraph
 
 _SHOWN = 12  # variables in a terminal
 _SHOWN_IN_HTML = 40
@@ -76,6 +79,13 @@ class StateDistribution(Mapping[str, float]):
         return html_states([(self.name, self.states, self.values_array)])
 
 
+def _asked_name(variable: str | int, names: Sequence[str]) -> str:
+    """The name of a variable; of one without a name the number, which `x3` stands for too."""
+    name = str(variable)
+    number = name.removeprefix("x")
+    return number if name not in names and number.isdecimal() and number in names else name
+
+
 def _states_text(pairs: Sequence[tuple[str, float]]) -> str:
     shown = ", ".join(f"{state} {value:.6g}" for state, value in pairs[:_SHOWN_STATES])
     more = len(pairs) - _SHOWN_STATES
@@ -115,7 +125,8 @@ class Distributions(QueryAnswer, Mapping[str, StateDistribution]):
     """The distribution of each variable that was asked for, by name (or by number as text).
 
     `names` and `states` are those of the variables, `values_by_variable` their probabilities;
-    `method` says what computed them, `log_evidence` is the log-probability of the evidence if
+    `graph` is the model and `observed` the evidence as numbers, for `plot`; `method` says what
+    computed them, `log_evidence` is the log-probability of the evidence if
     known; `exact` and `converged` say how far to trust them, `warnings` what to mind.
 
     >>> import kikuchi as kk
@@ -131,9 +142,38 @@ class Distributions(QueryAnswer, Mapping[str, StateDistribution]):
     names: tuple[str, ...]
     states: tuple[tuple[str, ...], ...]
     values_by_variable: tuple[Array, ...]
+    graph: FactorGraph | None = field(kw_only=True, default=None)
+    observed: Mapping[int, int] = field(kw_only=True, default_factory=dict)
+
+    def plot(self, title: str | None = None) -> Figure:
+        """The network as `kk.show` draws it, with bars for the variables of the answer.
+
+        Of a model with more than 100 variables, those of the answer and of the evidence are drawn.
+        `title` is text above the picture.
+
+        >>> import kikuchi as kk
+        >>> answer = kk.query(kk.example("asia"), "lung", evidence={"xray": "yes"})
+        >>> figure = answer.plot()
+        >>> "48.9%" in [text.get_text() for text in figure.axes[0].texts]
+        True
+        """
+        from kikuchi.graphs.picture import network_picture
+        from kikuchi.plots.network import MOST_NODES
+
+        if self.graph is None:
+            raise KikuchiError("this answer belongs to no model that can be drawn")
+        asked = [self.graph.index(name) for name in self.names]
+        shown = list(dict.fromkeys([*asked, *self.observed]))
+        return network_picture(
+            self.graph,
+            dict(zip(asked, self.values_by_variable, strict=True)),
+            observed=self.observed,
+            variables=shown if self.graph.n_variables > MOST_NODES else None,
+            title=title,
+        )
 
     def __getitem__(self, variable: str | int) -> StateDistribution:
-        name = str(variable)
+        name = _asked_name(variable, self.names)
         if name not in self.names:
             raise ModelError(f"the answer has no variable '{name}'; {suggestion(name, self.names)}")
         k = self.names.index(name)
@@ -212,6 +252,7 @@ class JointDistribution(QueryAnswer):
         return StateDistribution(self.names[k], self.states[k], self.table.sum(axis=others))
 
     def _axis(self, name: str) -> int:
+        name = _asked_name(name, self.names)
         if name not in self.names:
             raise ModelError(f"the joint has no variable '{name}'; {suggestion(name, self.names)}")
         return self.names.index(name)

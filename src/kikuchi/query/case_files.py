@@ -5,15 +5,16 @@ from __future__ import annotations
 import csv
 import gzip
 import io
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any, Unpack
+from typing import IO, TYPE_CHECKING, Any, NamedTuple, Unpack
 
 import numpy as np
 
+from kikuchi.core.answer import TextTable
 from kikuchi.core.arrays import Array
 from kikuchi.core.budget import Budget, Clock, RunLimits, limits, named_limits
 from kikuchi.core.cluster import shared_with
@@ -34,7 +35,7 @@ from kikuchi.core.files import (
 from kikuchi.core.progress import ProgressOption, shown
 from kikuchi.core.tables import open_parquet, parquet_module
 from kikuchi.core.text import from_cell, spreadsheet_cell
-from kikuchi.graphs.factor_graph import Variable
+from kikuchi.graphs.factor_graph import FactorGraph, Variable
 from kikuchi.inference.method import Method
 from kikuchi.query.cases import Cases, CellReader
 from kikuchi.query.foreign import as_model
@@ -46,7 +47,7 @@ from kikuchi.query.predict import (
     distinct_rows,
     require_possible_rows,
 )
-from kikuchi.query.question import asked_variables
+from kikuchi.query.question import asked_variables, state_labels
 
 if TYPE_CHECKING:
     from kikuchi.core.cluster import Client
@@ -58,15 +59,26 @@ _LETTERS_AT_ONCE = 2**25
 _BYTES_PER_CELL = 100  # its text, its place in two lists, and its code
 _BYTES_PER_LETTER = 4
 _DELIMITERS = ",;\t"
+_PREVIEW = 20  # cases kept for a look
 
 Chunk = tuple[int, Sequence[Any]]
 """The number of the first row, and the columns."""
+
+
+class MeanTarget(NamedTuple):
+    """A target of predictions, and the mean of its distributions over the possible cases."""
+
+    name: str
+    states: tuple[str, ...]
+    mean: tuple[float, ...]
 
 
 @dataclass(frozen=True)
 class Prediction:
     """What was written: number of cases, of those that are impossible, the columns, the method, and
     the number of cases whose approximation did not converge.
+
+    `targets` have the mean answers, `first` the first cases as texts, in the order of the columns.
     """
 
     rows: int
@@ -74,6 +86,15 @@ class Prediction:
     columns: tuple[str, ...]
     method: str
     not_converged: int = 0
+    targets: tuple[MeanTarget, ...] = ()
+    first: tuple[tuple[str, ...], ...] = ()
+
+    def preview(self) -> TextTable:
+        """The first cases as a table."""
+        numeric = [
+            k for k in range(len(self.columns)) if self.first and _is_figure(self.first[0][k])
+        ]
+        return TextTable(self.columns, self.first, numeric)
 
 
 @named_limits
@@ -87,6 +108,7 @@ def predict_file(
     impossible: Impossible = "error",
     processes: int | Client | None = 1,
     progress: ProgressOption = None,
+    keep: Sequence[str] = (),
     **within: Unpack[RunLimits],
 ) -> Prediction:
     """Answer every case of a file and write the answers to another, a few thousand at a time.
@@ -96,7 +118,7 @@ def predict_file(
 
     `model`, `targets`, `method`, `impossible`, `processes`, `progress` and the limits `budget`,
     `seconds` and `memory` are those of `predict_proba`; `source` is the file of cases, `out` that
-    of the answers.
+    of the answers, `keep` are columns of the source to write before the answers, as they are.
 
     >>> import tempfile, pathlib, kikuchi as kk
     >>> folder = pathlib.Path(tempfile.mkdtemp())
@@ -114,30 +136,77 @@ def predict_file(
     )
     _check_ending(out, "the answers")
     clock = limits(**within).start()
-    columns = [*answer_columns(graph, asked), "log_evidence"]
+    answers = [*answer_columns(graph, asked), "log_evidence"]
+    columns = [*keep, *answers]
     rows = dead = restless = 0
+    total = np.zeros(len(answers) - 1)
+    first_cases: list[tuple[str, ...]] = []
     with (
         reading_limit(clock.budget.bytes),
         _reading(source) as (names, chunks),
-        _writing(out, columns) as write,
+        _writing(out, list(keep), answers) as write,
         shown(progress, "cases") as report,
         shared_with(processes) as count,
     ):
-        reader = CellReader(graph, names, set() if targets is None else set(asked))
+        kept = _kept_columns(source, names, keep, answers)
+        reader = CellReader(graph, names, set() if targets is None else set(asked), keep)
         for first, cells in chunks:
             cases = _coded(reader, cells, first, f"{source}: ")
             found = answer_cases(graph, cases, asked, method, _left(clock, rows), processes=count)
             if impossible == "error":
                 require_possible_rows(graph, cases, found.log_z, first, f"{source}: ")
-            write(found.values, found.log_z, cases)
+            beside = [cells[k] for k in kept]
+            write(found.values, found.log_z, cases, beside)
             rows += len(cases)
-            dead += int(np.count_nonzero(found.log_z == -np.inf))
+            possible = found.log_z != -np.inf
+            total += found.values[possible].sum(axis=0)
+            for k in range(min(len(cases), _PREVIEW - len(first_cases))):
+                figures = [*found.values[k].tolist(), found.log_z[k]] if possible[k] else []
+                shown_row = [f"{x:.6g}" for x in figures] or [""] * len(answers)
+                first_cases.append((*(_cell(column[k]) for column in beside), *shown_row))
+            dead += int(np.count_nonzero(~possible))
             restless += int(np.count_nonzero(~found.converged))
             report(rows, 0, residual=None, objective=None)
     if not rows:
         raise DataError(f"{source}: there are names of columns but no rows")
     text = method if isinstance(method, str) else method.text
-    return Prediction(rows, dead, tuple(columns), text, restless)
+    means = _mean_targets(graph, asked, total / max(rows - dead, 1))
+    return Prediction(rows, dead, tuple(columns), text, restless, means, tuple(first_cases))
+
+
+def _kept_columns(
+    source: PathName, names: Sequence[str], keep: Sequence[str], answers: Sequence[str]
+) -> list[int]:
+    """Places of the columns that are written before the answers."""
+    for name in keep:
+        if name not in names:
+            raise DataError(f"{source}: there is no column '{name}'; {suggestion(name, names)}")
+        if list(keep).count(name) > 1 or name in answers:
+            raise DataError(f"{source}: column '{name}' would be written twice; keep it once")
+    return [list(names).index(name) for name in keep]
+
+
+def _mean_targets(graph: FactorGraph, asked: Sequence[int], means: Array) -> tuple[MeanTarget, ...]:
+    """The mean answers, variable by variable."""
+    found, at = [], 0
+    for v in asked:
+        states = tuple(state_labels(graph, v))
+        name = graph.names[v] if graph.names is not None else f"x{v}"
+        found.append(MeanTarget(name, states, tuple(means[at : at + len(states)].tolist())))
+        at += len(states)
+    return tuple(found)
+
+
+def _cell(value: Any) -> str:
+    return "" if value is None else str(value)
+
+
+def _is_figure(cell: str) -> bool:
+    try:
+        float(cell)
+    except ValueError:
+        return False
+    return True
 
 
 def _left(clock: Clock, rows: int) -> Clock:
@@ -279,13 +348,15 @@ def _parquet_cells(column: Any) -> Any:
 
 # ---------------------------------------------------------------------- writing
 
-Write = Callable[[Array, Array, Cases], None]
+Write = Callable[[Array, Array, Cases, Sequence[Any]], None]
+"""Writes answers and their log-evidence, beside columns that are kept."""
 
 
 @contextmanager
-def _writing(path: PathName, columns: Sequence[str]) -> Iterator[Write]:
+def _writing(path: PathName, keep: list[str], answers: list[str]) -> Iterator[Write]:
+    columns = [*keep, *answers]
     if suffix_of(path) == ".parquet":
-        with atomic_write(path, "wb") as file, _parquet_writer(path, file, columns) as write:
+        with atomic_write(path, "wb") as file, _parquet_writer(path, file, keep, answers) as write:
             yield write
         return
     delimiter = "\t" if suffix_of(path) == ".tsv" else ","
@@ -296,7 +367,7 @@ def _writing(path: PathName, columns: Sequence[str]) -> Iterator[Write]:
         )
         file.write(head.getvalue().encode())
 
-        def write(values: Array, log_z: Array, cases: Cases) -> None:
+        def write(values: Array, log_z: Array, cases: Cases, beside: Sequence[Any]) -> None:
             cards = cases.states.max(axis=0, initial=-1) + 1
             first, inverse = distinct_rows(cases.states, cards)  # equal cases, equal lines
             lines = [
@@ -305,9 +376,19 @@ def _writing(path: PathName, columns: Sequence[str]) -> Iterator[Write]:
                 else delimiter.encode() * len(row) + b"-inf\n"
                 for row, z in zip(values[first].tolist(), log_z[first].tolist(), strict=True)
             ]
-            file.writelines(map(lines.__getitem__, inverse.tolist()))
+            answered = map(lines.__getitem__, inverse.tolist())
+            file.writelines(_prefixed(answered, beside, delimiter) if beside else answered)
 
         yield write
+
+
+def _prefixed(lines: Iterable[bytes], beside: Sequence[Any], delimiter: str) -> Iterator[bytes]:
+    """The lines, each after the cells of its row of the columns that are kept."""
+    for line, row in zip(lines, zip(*beside, strict=True), strict=True):
+        text = io.StringIO()
+        cells = [spreadsheet_cell(_cell(value)) for value in row]
+        csv.writer(text, delimiter=delimiter, lineterminator="").writerow(cells)
+        yield text.getvalue().encode() + delimiter.encode() + line
 
 
 @contextmanager
@@ -320,14 +401,18 @@ def _packed(raw: IO[bytes], compressed: bool) -> Iterator[IO[bytes]]:
 
 
 @contextmanager
-def _parquet_writer(path: PathName, file: Any, columns: Sequence[str]) -> Iterator[Write]:
+def _parquet_writer(
+    path: PathName, file: Any, keep: list[str], answers: list[str]
+) -> Iterator[Write]:
     pyarrow = parquet_module(path)
-    schema = pyarrow.schema([(name, pyarrow.float64()) for name in columns])
+    texts = [(name, pyarrow.string()) for name in keep]
+    schema = pyarrow.schema([*texts, *((name, pyarrow.float64()) for name in answers)])
     with pyarrow.parquet.ParquetWriter(file, schema) as writer:
 
-        def write(values: Array, log_z: Array, cases: Cases) -> None:
+        def write(values: Array, log_z: Array, cases: Cases, beside: Sequence[Any]) -> None:
             gone = log_z == -np.inf
-            arrays = [pyarrow.array(column, mask=gone) for column in values.T]
+            kept = [pyarrow.array([_cell(value) for value in column]) for column in beside]
+            arrays = [*kept, *(pyarrow.array(column, mask=gone) for column in values.T)]
             table = pyarrow.Table.from_arrays([*arrays, pyarrow.array(log_z)], schema=schema)
             writer.write_table(table)
 

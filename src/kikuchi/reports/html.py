@@ -85,7 +85,7 @@ def warning_box(messages: Sequence[str]) -> str:
     if not messages:
         return ""
     items = "".join(f"<li>{escape(message)}</li>" for message in messages)
-    return f'<div class="warn" role="alert"><strong>Mind this</strong><ul>{items}</ul></div>'
+    return f'<div class="warn" role="alert"><strong>Warnings</strong><ul>{items}</ul></div>'
 
 
 def collapsed(summary: str, body: str) -> str:
