@@ -361,7 +361,12 @@ class AndersonScoring:
     def state(self) -> State:
         """Everything as arrays."""
         numbers = np.array([self.share, self.value, self.length, self.least, self.stalled])
-        return {"numbers": numbers, "points": np.array(self.points), "steps": np.array(self.steps)}
+        memory = {"points": self.points, "steps": self.steps}
+        rows = {
+            name: np.array(past).reshape(len(past), -1 if past else 0)
+            for name, past in memory.items()
+        }
+        return {"numbers": numbers, **rows}
 
     @classmethod
     def from_state(cls, state: Any) -> AndersonScoring:
