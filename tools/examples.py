@@ -35,7 +35,7 @@ from pathlib import Path
 from types import ModuleType
 
 ROOT = Path(__file__).resolve().parents[1]
-PAGES = ("index.md", "tutorial.md", "reproduce.md", "how-to/*.md", "reference/*.md")
+PAGES = ("index.md", "tutorial.md", "reproduce.md", "from-*.md", "how-to/*.md", "reference/*.md")
 
 _OPEN = re.compile(r"```(\w+)(?:\s+title=\"([^\"]+)\")?\s*$")
 _CHECKER = doctest.OutputChecker()
