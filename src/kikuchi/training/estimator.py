@@ -151,7 +151,8 @@ class Estimator(FitResults, BaseEstimator):  # type: ignore[misc]
             here = [name for name in _OTHER_NAMES.get(unknown, ()) if name in known]
             hint = f"it is called {here[0]} here" if here else suggestion(unknown, known)
             raise UnknownOptionError(f"{cls.__name__} has no option {unknown!r}; {hint}")
-        return super().__new__(cls)
+        made: Self = super().__new__(cls)
+        return made
 
     # ------------------------------------------------------------------ for the families
 
