@@ -5,7 +5,6 @@ from __future__ import annotations
 import itertools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from html import escape
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -14,7 +13,7 @@ from numpy.typing import ArrayLike
 from kikuchi.core.arrays import Array
 from kikuchi.core.errors import ModelError, suggestion
 from kikuchi.core.labelled import Marginal, pandas_module
-from kikuchi.core.text import printable
+from kikuchi.core.text import html_text, printable
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -114,14 +113,13 @@ class ConditionalTable:
 
     def _repr_html_(self) -> str:
         n = len(self.parents)
-        head = "".join(f"<th>{escape(printable(name))}</th>" for name in self.parents)
+        head = "".join(f"<th>{html_text(name)}</th>" for name in self.parents)
         head += "".join(
-            f"<th>{escape(printable(self.variable))} = {escape(printable(state))}</th>"
-            for state in self.states[-1]
+            f"<th>{html_text(self.variable)} = {html_text(state)}</th>" for state in self.states[-1]
         )
         body = "".join(
             "<tr>"
-            + "".join(f"<th>{escape(printable(word))}</th>" for word in line[:n])
+            + "".join(f"<th>{html_text(word)}</th>" for word in line[:n])
             + "".join(_shaded_cell(word) for word in line[n:])
             + "</tr>"
             for line in self._rows()
@@ -129,7 +127,7 @@ class ConditionalTable:
         note = f"; {self._hidden_rows} more rows not shown" if self._hidden_rows else ""
         return (
             f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
-            f"<p><small>{escape(printable(self.title))}{note}</small></p>"
+            f"<p><small>{html_text(self.title)}{note}</small></p>"
         )
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from html import escape
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -21,7 +20,7 @@ from kikuchi.core.labelled import (
     xarray_module,
 )
 from kikuchi.core.labels import required_place
-from kikuchi.core.text import printable
+from kikuchi.core.text import html_text, printable
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -223,7 +222,7 @@ class Distributions(QueryAnswer, Mapping[str, StateDistribution]):
         rows = self._rows()
         more = len(rows) - _SHOWN_IN_HTML
         note = self._about() + (f"; {more} more variables not shown" if more > 0 else "")
-        return html_states(rows[:_SHOWN_IN_HTML]) + f"<p><small>{escape(note)}</small></p>"
+        return html_states(rows[:_SHOWN_IN_HTML]) + f"<p><small>{html_text(note)}</small></p>"
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -317,12 +316,12 @@ class JointDistribution(QueryAnswer):
         return "\n".join(printable(line) for line in [*lines, f"({self._about()})"])
 
     def _repr_html_(self) -> str:
-        head = "".join(f"<th>{escape(name)}</th>" for name in self.names)
+        head = "".join(f"<th>{html_text(name)}</th>" for name in self.names)
         rows = self.most_probable(_SHOWN_IN_HTML)
         most = rows[0][1] if rows else 1.0
         body = "".join(
             "<tr>"
-            + "".join(f"<td>{escape(state)}</td>" for state in states)
+            + "".join(f"<td>{html_text(state)}</td>" for state in states)
             + f"<td>{value:.6g}</td><td>{bar(value / most if most else 0.0)}</td></tr>"
             for states, value in rows
         )
@@ -330,5 +329,5 @@ class JointDistribution(QueryAnswer):
         note = self._about() + (f"; {more} less probable rows not shown" if more else "")
         return (
             f"<table><thead><tr>{head}<th>probability</th><th></th></tr></thead>"
-            f"<tbody>{body}</tbody></table><p><small>{escape(note)}</small></p>"
+            f"<tbody>{body}</tbody></table><p><small>{html_text(note)}</small></p>"
         )

@@ -9,6 +9,7 @@ trainer needs, so that a family writes only its model, its rule and what users d
 from __future__ import annotations
 
 import dataclasses
+import inspect
 import json
 import warnings
 from abc import abstractmethod
@@ -27,9 +28,11 @@ from kikuchi.core.errors import (
     UnknownOptionError,
     suggestion,
 )
+from kikuchi.core.extras import install
 from kikuchi.core.interrupts import safe_interrupts
 from kikuchi.core.log import log_warnings, logger
 from kikuchi.core.options import checked_options, list_options, option
+from kikuchi.core.programs import kept
 from kikuchi.core.progress import Progress, silent
 from kikuchi.core.run import Run
 from kikuchi.core.seeds import generator
@@ -58,9 +61,7 @@ try:
     from sklearn.utils import validation
     from sklearn.utils.validation import check_array, check_is_fitted
 except ImportError:
-    raise MissingExtraError(
-        "these estimators need scikit-learn; pip install 'kikuchi[learn]'"
-    ) from None
+    raise MissingExtraError(f"these estimators need scikit-learn; {install('learn')}") from None
 
 __all__ = [
     "ConvergenceWarning",
@@ -129,7 +130,9 @@ class Estimator(FitResults, BaseEstimator):  # type: ignore[misc]
     file_layout: ClassVar[Mapping[str, str]] = {}
     positive: ClassVar[tuple[str, ...]] = ()
 
-    seconds: float | None = option(None, "Time limit of the fit in seconds.", above=0)
+    seconds: float | None = option(
+        None, "Time limit in seconds; compiling is not counted.", above=0
+    )
     checkpoint: str | PathLike[str] | None = option(
         None, "File of the fit so far; a fit that was killed goes on from there."
     )
@@ -142,6 +145,9 @@ class Estimator(FitResults, BaseEstimator):  # type: ignore[misc]
     def __init_subclass__(cls, **arguments: Any) -> None:
         super().__init_subclass__(**arguments)
         list_options(cls)
+        for name, member in list(vars(cls).items()):
+            if inspect.isfunction(member) and not name.startswith("_"):
+                setattr(cls, name, kept(member))  # programs that it compiles stay on disk
 
     def __new__(cls, *values: Any, **options: Any) -> Self:
         """Refuse options that there are not, with the name that other libraries' ones have here."""
