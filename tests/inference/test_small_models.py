@@ -183,3 +183,14 @@ def test_queries_of_small_networks_do_not_import_numba():
     )
     run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert run.stdout.strip() == "False"
+
+
+def test_enumeration_of_many_states_is_compiled_whatever_its_tables():
+    """A chain has few table entries and 2^18 states: plain Python would take minutes."""
+    n = 18
+    chain = kk.FactorGraph([2] * n, [((i, i + 1), [[2, 1], [1, 3]]) for i in range(n - 1)])
+    assert chain.log_tables.size <= SMALL
+    beliefs = kk.infer(chain, "enumerate")
+    tree = kk.infer(chain, "jt")
+    np.testing.assert_allclose(beliefs.joint([0, 5]), tree.joint([0, 5]), atol=1e-12)
+    np.testing.assert_allclose(beliefs.covariance([0, 5]), tree.covariance([0, 5]), atol=1e-12)

@@ -187,6 +187,11 @@ class CompilingTime:
             self.tell(text)
 
     @property
+    def busy(self) -> bool:
+        """Whether something is being compiled or loaded at present."""
+        return self._depth > 0
+
+    @property
     def compiled(self) -> float:
         """The seconds without those of loading."""
         return self.seconds - self.loading
