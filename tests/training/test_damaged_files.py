@@ -12,9 +12,10 @@ import pytest
 import safetensors
 import safetensors.numpy
 
+from kikuchi.beliefnets import ThresholdNetworkClassifier
 from kikuchi.boltzmann import RBM, BoltzmannMachine, Machine, RateCodedRBM
 from kikuchi.core.errors import DataError
-from kikuchi.ica import InfomaxICA
+from kikuchi.ica import InfomaxICA, MeanFieldICA
 from kikuchi.training.checkpoint import _digests, load, save
 from kikuchi.training.model import PytreeModel, load_model, save_model
 
@@ -219,3 +220,36 @@ def test_options_with_numbers_of_any_length_are_refused(option: str, tmp_path: P
     facts["about"]["options"]["random_state"] = 2**100
     save(place, kind, arrays, facts)
     assert RateCodedRBM.load(place).random_state == 2**100
+
+
+@pytest.mark.parametrize(
+    ("make", "name"),
+    [
+        (lambda: MeanFieldICA(2, max_iter=3, random_state=0).fit(SENSORS), "fitted/doubt_"),
+        (lambda: MeanFieldICA(2, max_iter=3, random_state=0).fit(SENSORS), "fitted/noise_error_"),
+        (
+            lambda: MeanFieldICA(2, max_iter=3, random_state=0).fit(SENSORS),
+            "restart0/precision/doubt",
+        ),
+        (
+            lambda: ThresholdNetworkClassifier(rounds=2, random_state=0).fit(ROWS, ROWS[:, 0]),
+            "training_errors",
+        ),
+        (
+            lambda: ThresholdNetworkClassifier(rounds=2, random_state=0).fit(ROWS, ROWS[:, 0]),
+            "validation_errors",
+        ),
+    ],
+)
+def test_arrays_that_questions_do_not_need_have_their_sizes(
+    make: Any, name: str, tmp_path: Path
+) -> None:
+    fitted, place = make(), tmp_path / "model"
+    fitted.save(place)
+    kind = f"kikuchi {fitted.file_kind}"
+    arrays, facts = load(place, (kind,))
+    longer = arrays | {name: np.repeat(arrays[name], 5)}
+    facts["about"]["arrays"] = {n: [str(a.dtype), *a.shape] for n, a in sorted(longer.items())}
+    save(place, kind, longer, facts)
+    with pytest.raises(DataError, match="not the file of a"):
+        type(fitted).load(place)
