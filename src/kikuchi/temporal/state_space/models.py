@@ -90,7 +90,7 @@ class LinearGaussianSSM(SequenceEstimator, Fitted[StateSpace]):
     )
     fixed: tuple[str, ...] | list[str] = option((), "Names of parameters that stay as in start.")
     patterns: Mapping[str, Any] | None = option(
-        None, "By name a table: numbers stay, equal texts are one tied number."
+        None, "By name a table: entries with the same label share one value; numbers are fixed."
     )
     start: StateSpace | None = option(None, "Parameters before learning; by default from the data.")
     form: Literal["auto", "covariance", "information", "square-root"] = option(
