@@ -7,15 +7,19 @@ of a command has one of the annotated types below.
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
 
-def flag(spec: str, help: str, default: Any = None) -> Any:
-    """An option as a field of a group: its names and metavar, such as `--out -o FILE`."""
-    return dataclasses.field(default=default, metadata={"typer": option(spec, help)})
+def flag(spec: str, help: str, default: Any = None, *, only: Sequence[str] = ()) -> Any:
+    """An option as a field of a group: its names and metavar, such as `--out -o FILE`; `only` are
+    the kinds of models that take it, if it is not for all of them.
+    """
+    more = {"only": tuple(only)} if only else {}
+    return dataclasses.field(default=default, metadata={"typer": option(spec, help), **more})
 
 
 def option(spec: str, help: str, **more: Any) -> Any:
@@ -53,14 +57,17 @@ Plot = Annotated[Path | None, option("--plot OUT", "Draw a picture: .png or .svg
 Strict = Annotated[bool, option("--strict", "Exit with 3 when the run did not converge.")]
 Seconds = Annotated[
     float | None,
-    option("--seconds S", "Time budget, set-up included; the best so far is returned."),
+    option(
+        "--seconds S",
+        "Time budget, set-up included, compiling not counted; the best so far is returned.",
+    ),
 ]
 Memory = Annotated[
     str | None,
     option("--memory SIZE", "Memory that a run may add to the process: 500MB, 2GB.  [4GB]"),
 ]
 Seed = Annotated[int | None, option("--seed N", "Seed of methods that use random numbers.")]
-FitSeed = Annotated[int, option("--seed N", "Random numbers.")]
+FitSeed = Annotated[int, option("--seed N", "Random seed.")]
 Cluster = Annotated[
     str | None,
     option(
