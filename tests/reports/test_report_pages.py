@@ -175,6 +175,30 @@ def test_names_cannot_break_the_page(tmp_path: Path) -> None:
     assert "script" not in page.tags and "b" not in page.tags
 
 
+def test_names_cannot_steer_the_page(tmp_path: Path) -> None:
+    bell, turned, hebrew = "bell\x07", "a\u202eb", "\u05d0\u05d1"
+    graph = kk.FactorGraph(
+        [2, 2, 2],
+        [((0, 1, 2), np.ones(8))],
+        names=[bell, turned, hebrew],
+        states=[["x\x00", "y"]] * 3,
+    )
+    beliefs = kk.infer(graph, "bp")
+    path = tmp_path / "run.html"
+    infer_report(beliefs, path, model=bell, command=turned)
+    page = check_self_contained(path)
+    answer = kk.query(graph)
+    texts = [path.read_text(), beliefs._repr_html_(), answer._repr_html_()]
+    texts += [kk.query(graph, joint=[bell, turned])._repr_html_()]
+    texts += [kk.most_probable(graph, best=2)._repr_html_()]
+    for text in texts:
+        assert not re.search("[\x00-\x08\x0b-\x1f\u202e]", text)
+        assert r"bell\x07" in text and r"a\u202eb" in text
+    for text in texts[:3]:
+        assert f"<bdi>{hebrew}</bdi>" in text
+    assert "bdi" in page.tags
+
+
 def test_a_large_grid_stays_below_a_megabyte(tmp_path: Path) -> None:
     graph = kk.grid(300, 300, seed=0, coupling=0.3, field=0.3)
     beliefs = kk.infer(graph, "bp:max_iterations=8")

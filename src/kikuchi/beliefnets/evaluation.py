@@ -20,7 +20,7 @@ _DRAWS = 500
 class BeliefEvaluation(MeasuredAnswer):
     """What was measured of a trained belief network.
 
-    `measures` are numbers by name: of sigmoid networks the mean bound of rows learnt from and held
+    `measures` are numbers by name: of sigmoid networks the mean bound of training rows and held
     out, the mean log-likelihood as estimated on some of them and the gap; of noisy-or networks the
     bracket; of threshold networks fractions of errors.
     """
@@ -90,9 +90,7 @@ def evaluate(
 
 def _measure_errors(found: BeliefEvaluation, labels: tuple[Any, Any]) -> None:
     e = found.estimator
-    found.measures["errors on rows learnt from"] = float(
-        np.mean(e.predict(found.rows) != labels[0])
-    )
+    found.measures["errors on training rows"] = float(np.mean(e.predict(found.rows) != labels[0]))
     if found.held_out is not None:
         wrong = e.predict(found.held_out) != labels[1]
         found.measures["errors on rows held out"] = float(np.mean(wrong))
@@ -102,7 +100,7 @@ def _measure_errors(found: BeliefEvaluation, labels: tuple[Any, Any]) -> None:
 def _measure_bounds(found: BeliefEvaluation, seed: int, annealed: bool, new: bool) -> None:
     e = found.estimator
     groups = {
-        "these rows" if new else "rows learnt from": found.rows,
+        "these rows" if new else "training rows": found.rows,
         "rows held out": found.held_out,
     }
     if getattr(e, "posterior", "").startswith("gibbs"):

@@ -93,7 +93,7 @@ def evaluate(
     if labels is not None:
         _measure_errors(found, labels)
         return found
-    for name, part in (("rows learnt from", rows), ("rows held out", held_out)):
+    for name, part in (("training rows", rows), ("rows held out", held_out)):
         if part is not None and len(part) > 1:
             mean, error = estimator.score_with_error(part)
             found.measures[f"log-likelihood per row, {name}"] = mean
@@ -120,7 +120,7 @@ def _measure_gaussians(found: FlowEvaluation, held_out: Array) -> None:
 def _measure_errors(found: FlowEvaluation, labels: tuple[Any, Any]) -> None:
     e = found.estimator
     wrong = e.predict(found.rows) != labels[0]
-    found.measures["errors on rows learnt from"] = float(np.mean(wrong))
+    found.measures["errors on training rows"] = float(np.mean(wrong))
     if found.held_out is not None:
         wrong = e.predict(found.held_out) != labels[1]
         found.measures["errors on rows held out"] = float(np.mean(wrong))

@@ -18,18 +18,22 @@ from kikuchi.core.answer import TextTable
 from kikuchi.core.arrays import Array
 from kikuchi.core.budget import Budget, Clock, RunLimits, limits, named_limits
 from kikuchi.core.cluster import shared_with
-from kikuchi.core.errors import BudgetError, DataError, MissingExtraError, suggestion
+from kikuchi.core.errors import BudgetError, DataError, suggestion
 from kikuchi.core.files import (
     PathName,
+    affordable,
     atomic_write,
     guarded_reading,
     is_compressed,
     limited_lines,
+    limited_rows,
     open_text,
     reading_limit,
+    require_room,
     suffix_of,
 )
 from kikuchi.core.progress import ProgressOption, shown
+from kikuchi.core.tables import open_parquet, parquet_module
 from kikuchi.core.text import from_cell, spreadsheet_cell
 from kikuchi.graphs.factor_graph import FactorGraph, Variable
 from kikuchi.inference.method import Method
@@ -52,6 +56,8 @@ SUFFIXES = (".csv", ".tsv", ".parquet")
 _ROWS_AT_ONCE = 2**16
 _CELLS_AT_ONCE = 2**22
 _LETTERS_AT_ONCE = 2**25
+_BYTES_PER_CELL = 100  # its text, its place in two lists, and its code
+_BYTES_PER_LETTER = 4
 _DELIMITERS = ",;\t"
 _PREVIEW = 20  # cases kept for a look
 
@@ -259,11 +265,10 @@ def _reading(path: PathName) -> Iterator[tuple[list[str], Iterator[Chunk]]]:
 
 
 def _text_chunks(place: Path, lines: Iterator[str], delimiter: str, width: int) -> Iterator[Chunk]:
-    reader = csv.reader(lines, delimiter=delimiter)
+    reader = limited_rows(lines, place, delimiter)
     first, gap = 1, False
     while True:
-        with guarded_reading(place, "text"):
-            read = _some_rows(reader, width)
+        read = _some_rows(reader, width)
         if not read:
             return
         rows = [row for row in read if row]
@@ -283,11 +288,12 @@ def _text_chunks(place: Path, lines: Iterator[str], delimiter: str, width: int) 
 def _some_rows(reader: Iterator[list[str]], width: int) -> list[list[str]]:
     """Return the next rows: as many as usual, fewer where they are wide or their cells long."""
     rows: list[list[str]] = []
-    letters = 0
-    for row in islice(reader, max(min(_ROWS_AT_ONCE, _CELLS_AT_ONCE // width), 1)):
+    letters, most_letters = 0, affordable(_LETTERS_AT_ONCE, _BYTES_PER_LETTER)
+    cells = affordable(_CELLS_AT_ONCE, _BYTES_PER_CELL)
+    for row in islice(reader, max(min(_ROWS_AT_ONCE, cells // width), 1)):
         rows.append(row)
         letters += sum(map(len, row))
-        if letters > _LETTERS_AT_ONCE:
+        if letters > most_letters:
             break
     return rows
 
@@ -317,31 +323,27 @@ def _texts(column: Sequence[str]) -> Any:
 
 
 def _parquet(path: PathName) -> Any:
-    try:
-        import pyarrow.parquet as parquet
-    except ImportError:
-        raise MissingExtraError(
-            f"{path}: Parquet needs pyarrow; pip install 'kikuchi[data]', or use CSV"
-        ) from None
     with guarded_reading(path, "Parquet"):
-        return parquet.ParquetFile(path)
+        return open_parquet(path)
 
 
 def _parquet_chunks(place: Path, file: Any) -> Iterator[Chunk]:
+    width = max(len(file.schema_arrow.names), 1)
+    rows = max(min(_ROWS_AT_ONCE, affordable(_CELLS_AT_ONCE, _BYTES_PER_CELL) // width), 1)
     first = 1
-    batches = file.iter_batches(_ROWS_AT_ONCE, use_threads=False)
-    while True:
-        with guarded_reading(place, "Parquet"):
-            batch = next(batches, None)
-            cells = (
-                None
-                if batch is None
-                else [np.array(column.to_pylist(), dtype=object) for column in batch.columns]
-            )
-        if batch is None or cells is None:
-            return
-        yield first, cells
-        first += batch.num_rows
+    with guarded_reading(place, "Parquet"):
+        for batch in file.iter_batches(rows, use_threads=False):
+            require_room(place, 2 * batch.nbytes, f"{batch.num_rows} rows")
+            yield first, [_parquet_cells(column) for column in batch.columns]
+            first += batch.num_rows
+
+
+def _parquet_cells(column: Any) -> Any:
+    """The cells of a column; equal texts are one object, as a short file may repeat a long one."""
+    if not hasattr(column, "dictionary"):
+        return np.array(column.to_pylist(), dtype=object)
+    words = np.array([*column.dictionary.to_pylist(), None], dtype=object)
+    return words[column.indices.fill_null(len(words) - 1).to_numpy()]
 
 
 # ---------------------------------------------------------------------- writing
@@ -402,16 +404,10 @@ def _packed(raw: IO[bytes], compressed: bool) -> Iterator[IO[bytes]]:
 def _parquet_writer(
     path: PathName, file: Any, keep: list[str], answers: list[str]
 ) -> Iterator[Write]:
-    try:
-        import pyarrow
-        import pyarrow.parquet as parquet
-    except ImportError:
-        raise MissingExtraError(
-            f"{path}: Parquet needs pyarrow; pip install 'kikuchi[data]', or use CSV"
-        ) from None
+    pyarrow = parquet_module(path)
     texts = [(name, pyarrow.string()) for name in keep]
     schema = pyarrow.schema([*texts, *((name, pyarrow.float64()) for name in answers)])
-    with parquet.ParquetWriter(file, schema) as writer:
+    with pyarrow.parquet.ParquetWriter(file, schema) as writer:
 
         def write(values: Array, log_z: Array, cases: Cases, beside: Sequence[Any]) -> None:
             gone = log_z == -np.inf

@@ -21,6 +21,7 @@ import numpy as np
 from kikuchi.core import seeds
 from kikuchi.core.budget import Budget
 from kikuchi.core.errors import DataError, MethodError, MissingExtraError
+from kikuchi.core.extras import install
 from kikuchi.core.interrupts import DeferredInterrupt
 from kikuchi.core.progress import part_done, phase, silent
 from kikuchi.core.run import Run, Step
@@ -193,9 +194,7 @@ def _libraries() -> Any:
     try:
         from threadpoolctl import ThreadpoolController  # type: ignore[import-untyped]
     except ImportError:
-        raise MissingExtraError(
-            "training needs threadpoolctl; pip install 'kikuchi[learn]'"
-        ) from None
+        raise MissingExtraError(f"training needs threadpoolctl; {install('learn')}") from None
     import scipy.linalg.blas  # noqa: F401  (its library must be loaded to be limited)
 
     return ThreadpoolController()
