@@ -327,9 +327,9 @@ def _pixels(rows: Any, held_out: Any, estimator: Any) -> Any:
     return prepare_transposed(rows.undone() if isinstance(rows, Patches) else rows, estimator)
 
 
-def _check_names(kind: str, out: Path, training: TrainingOptions, hidden: int | None) -> None:
+def _check_names(kind: str, out: Path, training: TrainingOptions, hidden: int | str | None) -> None:
     MODELS.check(kind)
-    if kind != ENERGY and hidden is not None and hidden < 1:
+    if kind != ENERGY and isinstance(hidden, int) and hidden < 1:
         raise KikuchiError(f"--hidden must be at least 1, got {hidden}")
     if out.suffix.lower() != ".safetensors":
         raise KikuchiError(f"{out}: models are written as .safetensors files")
