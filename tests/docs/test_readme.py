@@ -7,15 +7,14 @@ import shlex
 from itertools import pairwise
 from pathlib import Path
 
-import numpy as np
 import pytest
 import typer
 from cli_runner import run
 from project_tools import ROOT, load_tool
+from readme_files import COMMANDS, write_files
 
 PAGE = ROOT / "README.md"
 TEXT = PAGE.read_text()
-COMMANDS = re.findall(r"`(kikuchi [a-z][^`]+)`", TEXT)
 TABLE = TEXT[TEXT.index("| you have |") : TEXT.index("Times are")]
 ROWS = [re.findall(r"`(kikuchi [a-z][^`]+)`", line) for line in TABLE.splitlines()]
 
@@ -76,7 +75,7 @@ def test_rows_run_as_printed(
 ) -> None:
     """On bundled models and files of the kind that the table names, one after another."""
     monkeypatch.chdir(tmp_path)
-    write_files()
+    write_files(tmp_path)
     for line in row:
         words = shlex.split(line)[1:]
         if words[0] == "patches":
@@ -109,27 +108,6 @@ def test_every_row_says_how_long_it_takes() -> None:
         cells = [cell.strip() for cell in line.strip("|").split("|")]
         if "`kikuchi" in line:
             assert re.fullmatch(r"[\d.]+ (?:s|min)|as given", cells[3]), line
-
-
-def write_files() -> None:
-    import kikuchi as kk
-
-    rng = np.random.default_rng(0)
-    Path("CASES.csv").write_text("xray,smoke\nyes,no\n,yes\n")
-    asia = kk.example("asia")
-    states = kk.plan(asia).calibrate().sample(200, seed=0)
-    lines = [",".join(n[s] for n, s in zip(asia.states, row, strict=True)) for row in states]
-    Path("ROWS.csv").write_text("\n".join([",".join(asia.names), *lines]) + "\n")
-    np.savez("ROWS.npz", data=(rng.random((60, 16)) < 0.4).astype(float))
-    sources = rng.laplace(size=(300, 3))
-    np.savetxt("RECORDING.csv", sources @ rng.normal(size=(3, 4)), delimiter=",")
-    np.savetxt("SERIES.csv", np.cumsum(rng.normal(size=(200, 2)), axis=0), delimiter=",")
-    table = np.column_stack([sources[:80], sources[:80, 0] + 0.1 * rng.normal(size=80)])
-    np.savetxt("TABLE.csv", sources @ rng.normal(size=(3, 3)), delimiter=",")
-    kinds = ["long" if x > 0 else "short" for x in sources[:, 0]]
-    rows = [f"{a:.6g},{b:.6g},{kind}" for (a, b, _), kind in zip(sources, kinds, strict=True)]
-    Path("CLASSES.csv").write_text("\n".join(["a,b,kind", *rows]) + "\n")
-    np.savetxt("DATA.csv", table, delimiter=",", header="a,b,c,fat", comments="")
 
 
 @pytest.mark.parametrize("line", re.findall(r"`(from kikuchi[^`]*)`", TEXT))

@@ -40,8 +40,17 @@ class BeliefEvaluation(MeasuredAnswer):
 
     def facts(self) -> list[tuple[str, str]]:
         """The data, the network, how the training went, and what was measured."""
-        facts = [self.data_fact(), ("network", self._form()), *self.training_facts()]
-        return [*facts, *self.measured_facts()]
+        return [
+            self.data_fact(),
+            ("network", self._form()),
+            *self.training_facts(),
+            *self.measured_facts(),
+        ]
+
+    @property
+    def objective(self) -> float | None:
+        """The objective of the training, unless bounds were measured: it is of other rows."""
+        return None if self.measures else super().objective
 
     def _form(self) -> str:
         e = self.estimator
@@ -98,18 +107,21 @@ def _measure_bounds(found: BeliefEvaluation, seed: int, annealed: bool, new: boo
     }
     if getattr(e, "posterior", "").startswith("gibbs"):
         groups = {}
+    sampled = hasattr(e, "log_likelihood")
     for name, rows in groups.items():
         if rows is not None:
-            some = rows[:_MOST_JUDGED]
+            # the rows of the likelihood, or the bound of others may stand above it
+            some = rows[: _MOST_SAMPLED if sampled else _MOST_JUDGED]
             found.measures[f"bound per row, {name}"] = e.score(some)
             if len(some) < len(rows):
-                found.notes[f"bound per row, {name}"] = f"first {len(some)}"
+                found.notes[f"bound per row, {name}"] = f"first {len(some)} rows"
     judged = found.rows if found.held_out is None else found.held_out
     judged = judged[:_MOST_SAMPLED]
-    if not hasattr(e, "log_likelihood"):
+    if not sampled:
         return
     likely = e.log_likelihood(judged, draws=_DRAWS, random_state=seed)
-    name = "log-likelihood per row"
+    which = "these rows" if new else found.judged
+    name = f"log-likelihood per row, {which}"
     found.measures[name] = likely.mean()
     exact = bool(np.array_equal(likely.lower, likely.upper))
     how = "exact" if exact else f"{_DRAWS} draws, ± {likely.error:.2g}"

@@ -53,7 +53,7 @@ Plot = Annotated[Path | None, option("--plot OUT", "Draw a picture: .png or .svg
 Strict = Annotated[bool, option("--strict", "Exit with 3 when the run did not converge.")]
 Seconds = Annotated[
     float | None,
-    option("--seconds S", "Time budget, set-up included; the best so far is returned."),
+    option("--seconds S", "Time budget, compiling not counted; the best so far is returned."),
 ]
 Memory = Annotated[
     str | None,

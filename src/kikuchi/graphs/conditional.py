@@ -5,7 +5,6 @@ from __future__ import annotations
 import itertools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from html import escape
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -14,7 +13,7 @@ from numpy.typing import ArrayLike
 from kikuchi.core.arrays import Array
 from kikuchi.core.errors import ModelError, suggestion
 from kikuchi.core.labelled import Marginal, pandas_module
-from kikuchi.core.text import printable
+from kikuchi.core.text import html_text, printable
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -79,12 +78,22 @@ class ConditionalTable:
         given = f" | {', '.join(self.parents)}" if self.parents else ""
         return f"p({self.variable}{given})"
 
-    def _rows(self) -> list[list[str]]:
-        """Parent states and probabilities as text, one list for each row of the table."""
+    def cells(self, digits: int = 6) -> list[list[str]]:
+        """The table as text: names of the parents and states, then a list for each row.
+
+        Probabilities have so many significant `digits`.
+
+        >>> import kikuchi as kk
+        >>> kk.example("asia").cpt("tub").cells()
+        [['asia', 'no', 'yes'], ['no', '0.99', '0.01'], ['yes', '0.95', '0.05']]
+        """
+        return [[*self.parents, *self.states[-1]], *self._rows(digits)]
+
+    def _rows(self, digits: int = 6) -> list[list[str]]:
         combinations = itertools.product(*self.states[:-1])
         probabilities = self.table.reshape(-1, self.table.shape[-1])
         return [
-            [*given, *(f"{round(p, 12):.6g}" for p in row)]
+            [*given, *(f"{round(p, 12):.{digits}g}" for p in row)]
             for given, row in zip(combinations, probabilities[:_SHOWN_ROWS].tolist(), strict=False)
         ]
 
@@ -93,7 +102,7 @@ class ConditionalTable:
         return max(len(self.table.reshape(-1, self.table.shape[-1])) - _SHOWN_ROWS, 0)
 
     def __repr__(self) -> str:
-        lines = [[*self.parents, *self.states[-1]], *self._rows()]
+        lines = self.cells()
         widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
         text = [
             "  ".join(f"{word:<{w}}" for word, w in zip(line, widths, strict=True)).rstrip()
@@ -104,14 +113,13 @@ class ConditionalTable:
 
     def _repr_html_(self) -> str:
         n = len(self.parents)
-        head = "".join(f"<th>{escape(printable(name))}</th>" for name in self.parents)
+        head = "".join(f"<th>{html_text(name)}</th>" for name in self.parents)
         head += "".join(
-            f"<th>{escape(printable(self.variable))} = {escape(printable(state))}</th>"
-            for state in self.states[-1]
+            f"<th>{html_text(self.variable)} = {html_text(state)}</th>" for state in self.states[-1]
         )
         body = "".join(
             "<tr>"
-            + "".join(f"<th>{escape(printable(word))}</th>" for word in line[:n])
+            + "".join(f"<th>{html_text(word)}</th>" for word in line[:n])
             + "".join(_shaded_cell(word) for word in line[n:])
             + "</tr>"
             for line in self._rows()
@@ -119,7 +127,7 @@ class ConditionalTable:
         note = f"; {self._hidden_rows} more rows not shown" if self._hidden_rows else ""
         return (
             f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
-            f"<p><small>{escape(printable(self.title))}{note}</small></p>"
+            f"<p><small>{html_text(self.title)}{note}</small></p>"
         )
 
 

@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from kikuchi.core.arrays import U4, Array, Ints
+from kikuchi.core.bins import interval_given
 from kikuchi.core.errors import EvidenceError, ModelError, suggestion
 from kikuchi.graphs._checks import (
     INDEX,
@@ -25,6 +26,7 @@ from kikuchi.graphs._checks import (
     check_size,
     check_tables,
     frozen,
+    known_states,
     log_of_weights,
     offsets_of_tables,
     part_of_factor,
@@ -366,6 +368,9 @@ class FactorGraph:
         """Number of a `state` of a `variable`, both given by number or name."""
         v = self.index(variable)
         count = int(self.cardinalities[v])
+        interval = None if self.states is None else interval_given(self.states[v], state)
+        if interval is not None:
+            return interval
         if isinstance(state, str):
             if self.states is None:
                 raise EvidenceError(
@@ -377,19 +382,11 @@ class FactorGraph:
             hint = suggestion(state, self.states[v])
             raise EvidenceError(f"variable {self.label(v)} has no state '{state}'; {hint}")
         if not isinstance(state, int | np.integer) or isinstance(state, bool | np.bool_):
-            raise EvidenceError(
-                f"variable {self.label(v)}: {state!r} is not a state; give {self._known_states(v)}"
-            )
+            known = known_states(None if self.states is None else self.states[v], count)
+            raise EvidenceError(f"variable {self.label(v)}: {state!r} is not a state; give {known}")
         if not 0 <= state < count:
             raise EvidenceError(f"variable {self.label(v)} has states 0..{count - 1}, got {state}")
         return int(state)
-
-    def _known_states(self, v: int) -> str:
-        count = int(self.cardinalities[v])
-        if self.states is None:
-            return f"a number in 0..{count - 1}"
-        shown = ", ".join(map(repr, self.states[v][:12])) + (", ..." if count > 12 else "")
-        return f"a name ({shown}) or a number in 0..{count - 1}"
 
     def label(self, variable: int) -> str:
         """The name of the variable number `variable`, or its number as text."""

@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from html import escape
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -17,6 +16,7 @@ from kikuchi.core.answer import attributes
 from kikuchi.core.arrays import Array, Ints
 from kikuchi.core.errors import KikuchiError, ModelError
 from kikuchi.core.labelled import Marginal, dataset, html_states, long_frame
+from kikuchi.core.text import html_text
 from kikuchi.core.trace import Trace
 from kikuchi.graphs._checks import part_of_factor
 from kikuchi.graphs.factor_graph import FactorGraph, Variable
@@ -281,7 +281,7 @@ class Beliefs:
         more = self.graph.n_variables - _SHOWN_IN_HTML
         note = repr(self) + (f"; {more} more variables not shown" if more > 0 else "")
         table = html_states(self._labelled(_SHOWN_IN_HTML), word)
-        return f"{table}<p><small>{escape(note)}</small></p>"
+        return f"{table}<p><small>{html_text(note)}</small></p>"
 
     def __getstate__(self) -> dict[str, Any]:
         """Data only: factor beliefs are computed for it; covariances stay behind with the run."""
@@ -323,8 +323,8 @@ class Beliefs:
     def __repr__(self) -> str:
         z = "unknown" if self.log_z is None else f"{self.log_z:.6f}"
         how = "converged" if self.converged else f"not converged ({self.stopped})"
-        plural = "" if self.iterations == 1 else "s"
-        return f"Beliefs({self.method}: log Z {z}, {how}, {self.iterations} iteration{plural})"
+        count = "1 iteration" if self.iterations == 1 else f"{self.iterations} iterations"
+        return f"Beliefs({self.method}: log Z {z}, {how}, {count})"
 
 
 def _plain(value: Any) -> Any:

@@ -36,7 +36,7 @@ from kikuchi.inference.beliefs import Beliefs, Covariance, FactorTables, Joint
 from kikuchi.inference.bounds.feasibility import require_possible
 from kikuchi.inference.expansions.linear_response import product_covariance
 from kikuchi.inference.graph_arrays import flatten
-from kikuchi.inference.small_work import SMALL, loops_for
+from kikuchi.inference.small_work import SMALL_FOR_MANY_SWEEPS, loops_for
 
 __all__ = [
     "Method",
@@ -167,7 +167,7 @@ class Method(Configured, ABC):
     gives_factor_beliefs: ClassVar[bool] = True
     gives_covariance: ClassVar[bool] = False
     caveat_with_zeros: ClassVar[str] = ""
-    most_interpreted: ClassVar[int] = SMALL
+    most_interpreted: ClassVar[int] = SMALL_FOR_MANY_SWEEPS
 
     @property
     def gives_marginals(self) -> bool:

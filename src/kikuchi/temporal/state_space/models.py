@@ -97,6 +97,8 @@ class LinearGaussianSSM(SequenceEstimator, Fitted[StateSpace]):
         "auto", "Form of the recursions: auto, covariance, information or square-root."
     )
 
+    _rises: ClassVar[bool] = True
+
     # ------------------------------------------------------------------ making
 
     @constructor
@@ -172,6 +174,20 @@ class LinearGaussianSSM(SequenceEstimator, Fitted[StateSpace]):
         """The height of a flat prior that follows the unit of the state."""
         follows = model.is_flat and self._kind == "noise"
         return len(self._inputs) * flat_height(model) if follows else 0.0
+
+    def _doubts(self, model: StateSpace) -> list[str]:
+        """A flat prior lets the likelihood grow without limit where the outputs lose sight of the
+        first state.
+        """
+        constraints = self._constraints()
+        free = [(constraints.free(model, (n,))[0] >= 0).any() for n in ("transition", "output")]
+        if not model.is_flat or not any(free):
+            return []
+        return [
+            "with initial='flat' the likelihood has no maximum if transition or output are learnt: "
+            "these parameters may be far from the data's; use initial='learnt', or give start and "
+            "fixed=['transition', 'output']"
+        ]
 
     def _begin(self, sequences: Sequences, rng: np.random.Generator) -> StateSpace:
         k = self._inputs[0].shape[1]
