@@ -90,9 +90,7 @@ def evaluate(
 
 def _measure_errors(found: BeliefEvaluation, labels: tuple[Any, Any]) -> None:
     e = found.estimator
-    found.measures["errors on training rows"] = float(
-        np.mean(e.predict(found.rows) != labels[0])
-    )
+    found.measures["errors on training rows"] = float(np.mean(e.predict(found.rows) != labels[0]))
     if found.held_out is not None:
         wrong = e.predict(found.held_out) != labels[1]
         found.measures["errors on rows held out"] = float(np.mean(wrong))
