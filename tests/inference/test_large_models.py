@@ -90,3 +90,7 @@ def test_small_models_have_no_least_time(large: kk.FactorGraph) -> None:
     assert BeliefPropagation().least_seconds(large) > 1.0
     with pytest.raises(OutOfTimeError, match=r"bp takes about .* on a model of 1000000 variables"):
         kk.infer(large, "bp", seconds=0.2)
+
+
+def test_a_model_without_variables_has_no_beliefs() -> None:
+    assert kk.infer(kk.FactorGraph([], []), "jt").variable_beliefs == []
