@@ -25,6 +25,7 @@ from benchmarks import (  # noqa: E402
     compiling,
     energy,
     exact,
+    first_contact,
     flows,
     ica,
     learning,
@@ -53,6 +54,7 @@ GROUPS = {
     "beliefnets": beliefnets.rows,
     "neural": neural.rows,
     "compiling": compiling.rows,
+    "first_contact": first_contact.rows,
     "flows": flows.rows,
     "bayesnn": bayesnn.rows,
 }

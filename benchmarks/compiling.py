@@ -20,42 +20,20 @@ SHOWN = 12  # loops with a row of their own
 RUN = ("jt", "bp", "kikuchi", "mf", "gibbs")
 
 _CODE = """
-import json, sys, time
-from collections import Counter
-from numba.core import event
+import json, sys
 from kikuchi.cli.commands import warm_up
+from kikuchi.core.compiled import measured_loops
 
-seconds, forms, stack = Counter(), Counter(), []
-
-class Listener(event.Listener):
-    def on_start(self, e):
-        stack.append([time.process_time(), 0.0])
-    def on_end(self, e):
-        began, inside = stack.pop()
-        taken = time.process_time() - began
-        f = e.data["dispatcher"].py_func
-        name = f.__module__.removeprefix("kikuchi.") + "." + f.__name__
-        seconds[name] += taken - inside
-        forms[name] += 1
-        if stack:
-            stack[-1][1] += taken
-
-wanted = json.loads(sys.argv[1])
-tasks = wanted or warm_up._tasks()
-before = time.process_time()
-by_task, total = {}, Counter()
-with event.install_listener("numba:compile", Listener()):
+tasks = json.loads(sys.argv[1]) or warm_up._tasks()
+with measured_loops() as times:
     for task in tasks:
-        begin, compiled = time.process_time(), sum(seconds.values())
         warm_up._compile(task)
-        by_task[task] = (time.process_time() - begin, sum(seconds.values()) - compiled)
-print(json.dumps({"loops": seconds, "forms": forms, "tasks": by_task,
-                  "all": time.process_time() - before}))
+print(json.dumps({"loops": times.seconds, "forms": times.forms}))
 """
 
 
 def measured(tasks: list[str] | None = None) -> dict[str, dict[str, float]]:
-    """CPU seconds by loop and by task, with nothing on disk."""
+    """CPU seconds and forms by loop, with nothing on disk."""
     with tempfile.TemporaryDirectory(prefix="kikuchi-compile-") as folder:
         done = subprocess.run(
             [sys.executable, "-c", _CODE, json.dumps(tasks or [])],

@@ -11,7 +11,9 @@ How a page is read, from top to bottom, in an empty folder of its own:
 * a picture `images/guides/NAME.png` that the page shows is one that its examples write as NAME.png;
   the stored one must have its size, and `--update` stores it anew;
 * a `console` fence holds commands after `$ ` (`kikuchi`, `cat`), each followed by its output;
-* `...` in an expected output stands for anything, and rules (`---`) of any length are alike;
+* outputs are compared by `tools/outputs.py`: words exactly, figures within a relative tolerance of
+  0.001, times not at all. A comment `<!-- tolerance: 0.1 -->` above an output states another one,
+  for results that depend on rounding or on draws; a line `...` stands for lines that are left out;
 * any other fence is not run.
 """
 
@@ -19,7 +21,6 @@ from __future__ import annotations
 
 import argparse
 import contextlib
-import doctest
 import io
 import os
 import re
@@ -34,12 +35,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
 
+from outputs import TOLERANCE, same
+
 ROOT = Path(__file__).resolve().parents[1]
 PAGES = ("index.md", "tutorial.md", "reproduce.md", "how-to/*.md", "reference/*.md")
 
 _OPEN = re.compile(r"```(\w+)(?:\s+title=\"([^\"]+)\")?\s*$")
-_CHECKER = doctest.OutputChecker()
-_FLAGS = doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE
+_TOLERANCE = re.compile(r"<!-- tolerance: (\d+(?:\.\d+)?) -->\s*$")
 _RUN = re.compile(r"^```(?:python|console)", re.MULTILINE)
 _WIDTH = "100"
 _PICTURE = re.compile(r"\((?:\.\./)?images/guides/([\w-]+\.png)\)")
@@ -49,13 +51,15 @@ _DPI = 90
 
 @dataclass
 class Fence:
-    """One fenced block: its language, title, text and the lines between the fences."""
+    """One fenced block: its language, title, text, the lines between the fences, and how close
+    the figures of a run must be to those shown."""
 
     language: str
     title: str
     text: str
     first: int
     last: int
+    tolerance: float = TOLERANCE
 
 
 @dataclass
@@ -88,16 +92,20 @@ def fences(text: str) -> list[Fence]:
     found: list[Fence] = []
     opened: tuple[str, str, int] | None = None
     body: list[str] = []
+    tolerance = TOLERANCE
     for number, line in enumerate(text.splitlines()):
         match = _OPEN.match(line)
         if opened is None and match:
             opened, body = (match[1], match[2] or "", number + 1), []
         elif opened is not None and line.strip() == "```":
             language, title, first = opened
-            found.append(Fence(language, title, "".join(b + "\n" for b in body), first, number))
-            opened = None
+            shown = "".join(b + "\n" for b in body)
+            found.append(Fence(language, title, shown, first, number, tolerance))
+            opened, tolerance = None, TOLERANCE
         elif opened is not None:
             body.append(line)
+        elif stated := _TOLERANCE.match(line):
+            tolerance = float(stated[1])
     return found
 
 
@@ -164,7 +172,8 @@ def _run_fences(name: str, text: str, module: ModuleType) -> Iterator[Fault]:
         if block.language == "python":
             following = blocks[k + 1] if k + 1 < len(blocks) else None
             adjacent = following is not None and not any(
-                line.strip() for line in lines[block.last + 1 : following.first - 1]
+                line.strip() and not _TOLERANCE.match(line)
+                for line in lines[block.last + 1 : following.first - 1]
             )
             shown = following if adjacent and following.language == "text" else None
             fault = _run_python(name, block, shown, module)
@@ -189,7 +198,7 @@ def _run_python(name: str, block: Fence, shown: Fence | None, module: ModuleType
     got = printed.getvalue()
     if shown is None:
         return Fault(name, block.first, f"prints without showing it: {got}") if got else None
-    if _same(shown.text, got):
+    if same(shown.text, got, shown.tolerance):
         return None
     return Fault(name, shown.first, f"shows\n{shown.text}but prints\n{got}", shown, got)
 
@@ -200,8 +209,9 @@ def _run_console(name: str, block: Fence) -> Iterator[Fault]:
     wrong = []
     for command, shown in zip(parts[1::2], parts[2::2], strict=True):
         got = _run_command(command.replace("\\\n", " "))
-        real.append(f"$ {command}\n" + (shown if _same(shown, got) else got))
-        if not _same(shown, got):
+        alike = same(shown, got, block.tolerance)
+        real.append(f"$ {command}\n" + (shown if alike else got))
+        if not alike:
             wrong.append(f"$ {command}\nshows\n{shown}but prints\n{got}")
     if wrong:
         yield Fault(name, block.first, "\n".join(wrong), block, "".join(real))
@@ -226,15 +236,6 @@ def _run_command(command: str) -> str:
 def _contents(file: str) -> str:
     path = Path(file)
     return path.read_text(encoding="utf-8") if path.is_file() else f"cat: {file}: no such file\n"
-
-
-def _same(shown: str, got: str) -> bool:
-    return _CHECKER.check_output(_plain(shown), _plain(got), _FLAGS)
-
-
-def _plain(text: str) -> str:
-    """The text with rules of any length alike: the width of a column depends on timings."""
-    return re.sub(r"-{3,}", "---", _trimmed(text))
 
 
 def _trimmed(text: str) -> str:

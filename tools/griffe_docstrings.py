@@ -47,7 +47,10 @@ def fence_doctests(text: str) -> str:
     for number, line in enumerate(lines):
         mark = line.lstrip()
         fenced ^= mark.startswith("```")
-        in_section |= bool(_UNDERLINE.match(line))
+        if _UNDERLINE.match(line) and number:
+            in_section = True
+            if lines[number - 1].strip() == "Examples":  # griffe reads what is below as examples
+                return "\n".join([*out, *lines[number:]])
         if not fenced and not inside and mark.startswith(">>> "):
             if out and out[-1].strip():
                 out.append("")

@@ -82,6 +82,17 @@ def steps(python: str, environment: Path, oldest: bool) -> Iterator[list[str]]:
     yield [*pip, "freeze"]
 
 
+def _made(python: str, environment: Path, oldest: bool) -> bool:
+    """Whether the environment is complete: from an earlier run, or because all steps succeed."""
+    complete = environment / "complete"
+    if not complete.exists():
+        shutil.rmtree(environment, ignore_errors=True)
+        if not all(map(run, steps(python, environment, oldest))):
+            return False
+        complete.touch()
+    return True
+
+
 def tests(environment: Path, folders: Sequence[str], slow: bool) -> list[str]:
     """The command that runs the tests against the installed package."""
     chosen = [f"tests/{folder}" for folder in folders]
@@ -119,10 +130,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
             if python is None:
                 sys.exit(f"no Python for the {which} environment was found; looked for {PYTHONS}")
             environment = place / which
-            ready = environment.exists() or all(
-                map(run, steps(python, environment, which == "oldest"))
-            )
-            if not (ready and run(tests(environment, given.folders or FOLDERS, given.slow))):
+            if not (
+                _made(python, environment, which == "oldest")
+                and run(tests(environment, given.folders or FOLDERS, given.slow))
+            ):
                 failed.append(which)
     finally:
         if not given.keep:

@@ -3,23 +3,24 @@
     python tools/notebooks.py NAME ...    run and store; all when no name is given
     python tools/notebooks.py --check     run, and say where stored text differs; stores nothing
 
-Pictures are stored as they were drawn and not compared; printed text is, with numbers equal within
-5 % or 0.02, since processors round differently.
+Pictures are stored as they were drawn and not compared. Printed text is compared by
+`tools/outputs.py`, with figures within 5 %, since fits depend on how a processor rounds. Results
+that have an HTML view are stored with it, and compared by their text.
 """
 
 from __future__ import annotations
 
 import argparse
-import math
-import re
 import sys
 from pathlib import Path
 from typing import Any
 
+from outputs import same
+
 ROOT = Path(__file__).resolve().parents[1]
 FOLDER = ROOT / "docs" / "notebooks"
 SECONDS = 300
-_NUMBER = re.compile(r"-?\d+\.?\d*(?:e[+-]?\d+)?")
+TOLERANCE = 0.05
 
 
 def paths() -> list[Path]:
@@ -62,7 +63,8 @@ def tidied(notebook: Any) -> Any:
                 if "image/png" in output.data:  # beside it, only the name of the class
                     output.data = {"image/png": output.data["image/png"].strip()}
                 else:
-                    output.data = {"text/plain": output.data["text/plain"]}
+                    views = ("text/plain", "text/html")
+                    output.data = {k: output.data[k] for k in views if k in output.data}
             kept.append(_plain(output))
         cell.outputs = _joined(kept)
     return notebook
@@ -101,18 +103,6 @@ def printed(notebook: Any) -> list[str]:
     ]
 
 
-def same(stored: str, now: str) -> bool:
-    """Whether two texts are alike but for the last digits of numbers.
-
-    >>> same("error 0.51 of 1.2e3", "error 0.52 of 1.21e3"), same("error 0.51", "error 0.6")
-    (True, False)
-    """
-    if _NUMBER.sub("#", " ".join(stored.split())) != _NUMBER.sub("#", " ".join(now.split())):
-        return False
-    pairs = zip(_NUMBER.findall(stored), _NUMBER.findall(now), strict=True)
-    return all(math.isclose(float(a), float(b), rel_tol=0.05, abs_tol=0.02) for a, b in pairs)
-
-
 def differences(path: Path) -> list[str]:
     """Where a run prints other text than the stored notebook shows."""
     import nbformat
@@ -123,7 +113,7 @@ def differences(path: Path) -> list[str]:
     return [
         f"{path.name} shows\n{a}but prints\n{b}"
         for a, b in zip(stored, now, strict=True)
-        if not same(a, b)
+        if not same(a, b, TOLERANCE)
     ]
 
 

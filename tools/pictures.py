@@ -1,7 +1,8 @@
-"""Draw the pictures of the README from real runs: python tools/pictures.py."""
+"""Draw pictures of the README and the site from real runs: python tools/pictures.py [NAME ...]."""
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -9,8 +10,7 @@ from matplotlib.figure import Figure
 
 import kikuchi as kk
 from kikuchi.plots.beliefs import grid_beliefs
-from kikuchi.plots.comparison import comparison, scatter
-from kikuchi.plots.convergence import convergence
+from kikuchi.plots.comparison import comparison
 from kikuchi.plots.ica import mixture_scatter
 from kikuchi.plots.images import image_rows, tiles
 from kikuchi.plots.style import to_png_bytes
@@ -19,35 +19,39 @@ FOLDER = Path(__file__).resolve().parents[1] / "docs" / "images"
 TEXTS = ["bp", "kikuchi:regions=faces", "mf", "gibbs"]
 
 
-def main() -> None:
-    """Draw and write all pictures."""
+def main(names: list[str]) -> None:
+    """Draw and write the pictures named, or all."""
     FOLDER.mkdir(exist_ok=True)
+    for name in names or PICTURES:
+        (FOLDER / f"{name}.png").write_bytes(to_png_bytes(PICTURES[name](), dpi=110))
+
+
+def network() -> Figure:
+    """A network with the probabilities of each state after an observation."""
+    return kk.show(kk.example("asia"), {"xray": "yes"})
+
+
+def compared_methods() -> Figure:
+    """Estimates of log Z and errors of marginals by four methods."""
     graph = kk.example("grid10")
     exact = kk.infer(graph, "jt")
     answers = {text: kk.infer(graph, text) for text in TEXTS}
     errors = [np.abs(b.flat_marginals - exact.flat_marginals)[1::2] for b in answers.values()]
-    save(
-        "compare",
-        comparison(
-            list(answers),
-            log_z=[b.log_z for b in answers.values()],
-            lower=[b.log_z_lower for b in answers.values()],
-            upper=[b.log_z_upper for b in answers.values()],
-            largest=[e.max() for e in errors],
-            mean=[e.mean() for e in errors],
-            exact_log_z=exact.log_z,
-        ),
+    return comparison(
+        list(answers),
+        log_z=[b.log_z for b in answers.values()],
+        lower=[b.log_z_lower for b in answers.values()],
+        upper=[b.log_z_upper for b in answers.values()],
+        largest=[e.max() for e in errors],
+        mean=[e.mean() for e in errors],
+        exact_log_z=exact.log_z,
     )
+
+
+def large_grid() -> Figure:
+    """Beliefs of 24,000 spins."""
     large = kk.infer(kk.grid(120, 200, seed=3, coupling=0.9, field=0.35), "bp:damping=0.5")
-    save("grid", grid_beliefs(large.flat_marginals[1::2], 120, 200))
-    hard = kk.grid(30, 30, seed=2)
-    texts = ["bp:schedule=parallel", "bp:damping=0.5", "bp:schedule=residual"]
-    save("convergence", convergence({t: kk.infer(hard, t).trace for t in texts}))
-    bp = answers["bp"].flat_marginals[1::2]
-    save("scatter", scatter(exact.flat_marginals[1::2], bp, "bp"))
-    save("machine", trained_machine())
-    save("sources", separated_sources())
-    save("filters", learnt_filters())
+    return grid_beliefs(large.flat_marginals[1::2], 120, 200)
 
 
 def trained_machine() -> Figure:
@@ -98,10 +102,15 @@ def learnt_filters() -> Figure:
     return tiles(scaled, (12, 12), "Features of photographs", columns=20, signed=True)
 
 
-def save(name: str, figure: Figure) -> None:
-    """Write one picture."""
-    (FOLDER / f"{name}.png").write_bytes(to_png_bytes(figure, dpi=110))
+PICTURES = {
+    "asia": network,
+    "compare": compared_methods,
+    "grid": large_grid,
+    "machine": trained_machine,
+    "sources": separated_sources,
+    "filters": learnt_filters,
+}
 
 
 if __name__ == "__main__":
-    main()
+    main(sys.argv[1:])

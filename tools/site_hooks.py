@@ -3,6 +3,7 @@
 * Equations are written `$...$` or `$$...$$`. `pymdownx.arithmatex` finds them; here they become
   MathML, which browsers draw themselves, so that no script or font is loaded.
 * A picture is a link to its file, so that a narrow screen can show it large.
+* Ids such as TEH-E1 and dates in tables are not broken at their hyphens.
 * `docs/notebooks/NAME.ipynb` is shown as the page `notebooks/NAME.md`, with the outputs that are
   stored in it. `tools/notebooks.py` runs the notebooks and stores them.
 """
@@ -29,12 +30,14 @@ _EQUATION = re.compile(
 _LARGE = re.compile(r"<mo>(&#x0(?:2211|220F|222B);)</mo>")  # sums, products, integrals
 _AFTER = re.compile(r"(</mfrac>|</mi>|</msub>|&#x00029;</mo>)(<mi>(?:log|exp)</mi>)")
 _NAMED = re.compile(r"(<mi>(?:log|exp|min|max|ln|tanh)</mi>)(?!<mo stretchy=\"false\">&#x00028;)")
-_PICTURE = re.compile(r"<img [^>]*src=\"([^\"]+)\"[^>]*>")
+_PICTURE = re.compile(r"(?<!-- thumbnail -->)<img [^>]*src=\"([^\"]+)\"[^>]*>")
+_UNBROKEN = re.compile(r"<td([^>]*)>([A-Z]{2,3}-[A-Z]\d+|\d{4}-\d\d-\d\d)</td>")
 
 
 def on_page_content(content: str, **kwargs: Any) -> str:
     """Called by MkDocs for each page as HTML: equations as MathML, pictures as links."""
     content = _PICTURE.sub(r'<a class="picture" href="\1">\g<0></a>', content)
+    content = _UNBROKEN.sub(r'<td\1><span class="id">\2</span></td>', content)
     return _EQUATION.sub(lambda m: mathml(html.unescape(m[3]), block=m[2] == "["), content)
 
 
@@ -79,7 +82,9 @@ def page(notebook: dict[str, Any], stem: str) -> tuple[str, dict[str, bytes]]:
             if kind == "png":
                 name = f"{stem}-{len(pictures) + 1}.png"
                 pictures[name] = base64.b64decode(value)
-                parts.append(f"![what the lines above draw]({name})")
+                parts.append(f"![the figure drawn by the code above]({name})")
+            elif kind == "html":
+                parts.append(f'<div class="output">{_one_block(value)}</div>')
             else:
                 parts.append(f"```text\n{value.rstrip()}\n```")
     link = f"[{stem}.ipynb]({stem}.ipynb)"
@@ -92,7 +97,16 @@ def _outputs(cell: dict[str, Any]) -> Iterator[tuple[str, str]]:
         data = output.get("data", {})
         if "image/png" in data:
             yield "png", "".join(data["image/png"])
+        elif "text/html" in data:
+            yield "html", "".join(data["text/html"])
         elif "text/plain" in data or output["output_type"] == "stream":
             yield "text", "".join(data.get("text/plain") or output["text"])
         else:
             raise ValueError(f"a notebook holds an output that no page can show: {output}")
+
+
+def _one_block(view: str) -> str:
+    """An HTML view in the looks of the site, without empty lines, which would end it."""
+    view = re.sub(r"<style.*?</style>", "", view, flags=re.DOTALL)
+    view = view.replace(' border="1" class="dataframe"', "")
+    return "\n".join(line.strip() for line in view.splitlines() if line.strip())

@@ -43,23 +43,23 @@ def compile_loops(target: Path) -> None:
         shutil.copytree(folder, target)
 
 
-def build() -> None:
+def build(folder: Path) -> None:
     """Call hatchling, which finds the loops in the package."""
-    subprocess.run(
-        [sys.executable, "-m", "hatchling", "build", "-t", "wheel"], cwd=ROOT, check=True
-    )
+    hatchling = [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(folder)]
+    subprocess.run(hatchling, cwd=ROOT, check=True)
 
 
 def main() -> None:
     """Compile, build, and leave the source tree as it was."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n", maxsplit=1)[0])
     parser.add_argument("--plain", action="store_true", help="without compiled loops")
-    plain = parser.parse_args().plain
+    parser.add_argument("--out", type=Path, default=ROOT / "dist", help="folder of the wheel")
+    given = parser.parse_args()
     shutil.rmtree(LOOPS, ignore_errors=True)
     try:
-        if not plain:
+        if not given.plain:
             compile_loops(LOOPS)
-        build()
+        build(given.out.resolve())
     finally:
         shutil.rmtree(LOOPS, ignore_errors=True)
 

@@ -31,6 +31,8 @@ _PART, _LEAST = 0.1, 0.3  # an overrun beyond both is a fault
 _MEMORY_PART, _MEMORY_LEAST = 0.1, 60e6
 _BYTES = (100_000_000, 400_000_000)
 _SECONDS = (0.5, 1.0)
+_LARGEST = "a grid of 1000x1000"
+_LARGEST_LIMITS = (5.0, 1_000_000_000)  # what its set-up takes is more than the usual ones
 _RUNS = 3  # the first loads compiled loops; a busy machine may spoil another
 Model = tuple[str, Callable[[], kk.FactorGraph]]
 
@@ -48,6 +50,8 @@ def attack(count: int, seed: int, seconds: float) -> Tally:
                 break
             label, name = cases[number]
             limits = float(rng.choice(_SECONDS)), int(rng.choice(_BYTES))
+            if label == _LARGEST:
+                limits = _LARGEST_LIMITS
             tally.faults += faults(label, models[label](), name, *limits)
             tally.tried += 1
     return tally
@@ -119,6 +123,7 @@ def _models() -> list[Model]:
         ("a chain of 100000", lambda: kk.grid(1, 100_000, seed=0)),
         ("a relational model of 420", lambda: relational(20)),
         ("a strip of 14x40", lambda: kk.grid(14, 40, coupling=1.0, seed=0)),
+        (_LARGEST, lambda: kk.grid(1000, 1000, coupling=1.0, seed=0)),
     ]
 
 

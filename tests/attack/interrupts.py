@@ -65,6 +65,16 @@ def command(words: str, answer: Callable[[Path], Any], trials: int = 50) -> Vict
     return Victim(run, answer, trials)
 
 
+def prepared(first: Callable[[Path, Path], None], then: Victim) -> Victim:
+    """A victim that begins with `first(folder, inputs)`, also each time that it is resumed."""
+
+    def run(folder: Path) -> None:
+        first(folder, folder.parent / "inputs")
+        then.run(folder)
+
+    return Victim(run, then.answer, then.trials)
+
+
 def fit(make: Callable[[Path], Any]) -> Victim:
     """A fit in Python; `make(folder)` answers arrays once it is complete, and None before."""
 
@@ -145,6 +155,63 @@ def _cases(folder: Path) -> Any:
     return said["rows"], [{**case, "seconds": 0} for case in said["results"]]
 
 
+def _file(name: str) -> Callable[[Path], Any]:
+    def answer(folder: Path) -> Any:
+        place = folder / name
+        return place.read_bytes() if place.exists() else None
+
+    return answer
+
+
+def _state_space(folder: Path) -> Any:
+    from kikuchi.temporal import LinearGaussianSSM
+
+    if _said(folder) is None:
+        return None
+    arrays = LinearGaussianSSM.load(folder / "out.safetensors")._fitted_state()[0].items()
+    return {n: np.asarray(a).tobytes() for n, a in arrays if not n.endswith("trace/seconds")}
+
+
+def _sources(folder: Path) -> Any:
+    place = folder / "out" / "model.json"
+    if not place.exists() or _was_interrupted(place):
+        return None
+    return {name: (place.parent / name).read_bytes() for name in ("mixing.csv", "sources.csv")}
+
+
+def _was_interrupted(place: Path) -> bool:
+    return any("interrupted" in line for line in json.loads(place.read_text())["warnings"])
+
+
+def _remove_interrupted(folder: Path, inputs: Path) -> None:
+    """Remove the folder of a fit that Ctrl-C ended: it is not overwritten."""
+    place = folder / "out" / "model.json"
+    if place.exists() and _was_interrupted(place):
+        place.unlink()
+    if not place.exists():
+        shutil.rmtree(folder / "out", ignore_errors=True)
+
+
+def _put_older_model(folder: Path, inputs: Path) -> None:
+    """Put another model with names where the new one is to be."""
+    if not (folder / "out.uai").exists():
+        shutil.copy(inputs / "older.uai.names.json", folder / "out.uai.names.json")
+        shutil.copy(inputs / "older.uai", folder / "copy.uai")
+        (folder / "copy.uai").replace(folder / "out.uai")
+
+
+def _named_model(folder: Path) -> Any:
+    """The names and tables of the model, None where it is the older one or is refused."""
+    import kikuchi as kk
+
+    try:
+        model, older = kk.read(folder / "out.uai"), kk.read(folder.parent / "inputs" / "older.uai")
+    except kk.KikuchiError:
+        return None
+    found, before = ((m.names, m.states, m.log_tables.tobytes()) for m in (model, older))
+    return None if found == before else found
+
+
 LEARN = "learn {inputs}/rows.csv -g {inputs}/model.uai -o out.uai --checkpoint state --resume"
 TRAIN = "train rbm {inputs}/rows.csv --hidden 3 --batch 20 --out out.safetensors --resume"
 REPRODUCE = "reproduce HOJ-E11 --resume kept.jsonl"
@@ -169,6 +236,22 @@ VICTIMS = {
             "ups-jt",
         )
     },
+    "predict": command("predict example:asia {inputs}/cases.csv -o out.csv -q", _file("out.csv")),
+    "predict, packed": command(
+        "predict example:asia {inputs}/cases.csv -o out.csv.gz -q", _file("out.csv.gz"), 20
+    ),
+    "convert": prepared(
+        _put_older_model, command("convert {inputs}/newer.json out.uai -q", _named_model)
+    ),
+    "temporal fit": command(
+        f"temporal fit ssm {{inputs}}/walk.csv --iterations 40 --out out.safetensors {REST}",
+        _state_space,
+        20,
+    ),
+    "ica fit": prepared(
+        _remove_interrupted,
+        command("ica fit {inputs}/walk.csv --sources 2 --iterations 20 -o out -q", _sources, 20),
+    ),
     "MeanFieldICA": estimated("MeanFieldICA", max_iter=20),
     "BayesianICA": estimated("BayesianICA", max_iter=10),
     "InfomaxICA": estimated("InfomaxICA", max_iter=20),
@@ -340,6 +423,24 @@ def _make_inputs(folder: Path) -> None:
     rows = np.random.default_rng(0).integers(0, 2, (200, 9))
     names = ",".join(f"x{k}" for k in range(9))
     np.savetxt(folder / "rows.csv", rows, fmt="%d", delimiter=",", header=names, comments="")
+    rng = np.random.default_rng(1)
+    walk = np.cumsum(rng.laplace(size=(100, 2)), axis=0)
+    np.savetxt(folder / "walk.csv", walk, delimiter=",", header="a,b", comments="")
+    cells = rng.choice(["yes", "no", ""], (6000, 3))
+    lines = ["smoke,xray,dysp", *(",".join(row) for row in cells)]
+    (folder / "cases.csv").write_text("\n".join(lines) + "\n")
+    for name, shift in (("older.uai", 0), ("newer.json", 1)):  # the same sizes, other names
+        model = kk.grid(30, 30, seed=shift)
+        names = [f"v{(k + shift) % model.n_variables}" for k in range(model.n_variables)]
+        kk.write(named(model, names), folder / name)
+
+
+def named(model: Any, names: list[str]) -> Any:
+    """The model with these names of its variables."""
+    import kikuchi as kk
+
+    factors = [(model.scope(f), model.log_table(f)) for f in range(model.n_factors)]
+    return kk.FactorGraph(model.cardinalities, factors, names=names, log=True)
 
 
 def _unbroken(victim: Victim, base: Path) -> tuple[Any, float]:

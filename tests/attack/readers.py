@@ -18,6 +18,7 @@ import tempfile
 import time
 import traceback
 import warnings
+import zipfile
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -153,9 +154,24 @@ def damaged(content: bytes, suffix: str, rng: Rng) -> bytes:
     """The content after one to three changes; packed content is often changed inside."""
     if suffix.endswith(".gz") and rng.random() < 0.5:
         return gzip.compress(damaged(gzip.decompress(content), "", rng), 1)
+    if suffix == ".npz" and rng.random() < 0.5:
+        return _damaged_member(content, rng)
     for _ in range(int(rng.integers(1, 4))):
         content = DAMAGES[int(rng.integers(len(DAMAGES)))](content, rng)
     return content
+
+
+def _damaged_member(content: bytes, rng: Rng) -> bytes:
+    """An archive with one member that is damaged, and checksums that are right."""
+    with zipfile.ZipFile(io.BytesIO(content)) as archive:
+        members = {name: archive.read(name) for name in archive.namelist()}
+    chosen = list(members)[int(rng.integers(len(members)))]
+    members[chosen] = damaged(members[chosen], "", rng)
+    buffer = io.BytesIO()
+    with zipfile.ZipFile(buffer, "w") as archive:
+        for name, member in members.items():
+            archive.writestr(name, member)
+    return buffer.getvalue()
 
 
 def _flip(content: bytes, rng: Rng) -> bytes:
@@ -218,6 +234,8 @@ def make_targets(folder: Path) -> Iterator[Target]:
     """Valid files of every format, small."""
     yield from graph_targets()
     yield from table_targets(folder)
+    yield from case_targets(folder)
+    yield from picture_targets(folder)
     yield from recording_targets(folder)
     yield from model_targets(folder)
     yield from text_targets()
@@ -316,6 +334,67 @@ def table_targets(folder: Path) -> Iterator[Target]:
         yield Target(f"parquet {packing}", ".parquet", buffer.getvalue(), read_table)
 
 
+def case_targets(folder: Path) -> Iterator[Target]:
+    """Cases of `predict`."""
+    import pyarrow
+    import pyarrow.parquet
+
+    from kikuchi.data import example
+    from kikuchi.query.case_files import predict_file
+
+    graph = example("asia")
+
+    def predicted(place: Path) -> object:
+        return predict_file(graph, place, folder / "answers.csv", ["lung"], memory=LIMIT)
+
+    words = {"smoke": ["yes", "no", None, "yes"] * 3, "xray": ["no", "no", "yes", None] * 3}
+    rows = zip(*words.values(), strict=True)
+    content = "\n".join(",".join(w or "" for w in row) for row in (words, *rows)).encode()
+    yield Target("cases", ".csv", content, predicted, 2)
+    yield Target("cases tsv", ".tsv", content.replace(b",", b"\t"), predicted)
+    yield Target("cases quoted", ".csv", content.replace(b"yes", b'"yes"'), predicted)
+    yield Target("cases gz", ".csv.gz", gzip.compress(content, mtime=0), predicted)
+    columns = {**words, "dysp": [0, 1, None, 1] * 3}
+    for packing in ("none", "snappy"):
+        buffer = io.BytesIO()
+        pyarrow.parquet.write_table(pyarrow.table(columns), buffer, compression=packing)
+        yield Target(f"cases parquet {packing}", ".parquet", buffer.getvalue(), predicted)
+
+
+def picture_targets(folder: Path) -> Iterator[Target]:
+    """Pictures, photographs and patches of them."""
+    from PIL import Image
+
+    from kikuchi.data.images import read_images
+    from kikuchi.data.photographs import read_photograph
+    from kikuchi.energy.preparation import Patches, patches
+
+    rng = np.random.default_rng(0)
+    grey = rng.integers(0, 256, (8, 9))
+    np.save(folder / "a.npy", grey.reshape(8, 3, 3))
+    np.savez(folder / "a.npz", images=grey, labels=np.arange(8) % 2)
+    text = "\n".join(",".join(map(str, [*row, k % 2])) for k, row in enumerate(grey.tolist()))
+    (folder / "a.csv").write_text(text)
+    for suffix in (".npy", ".npz", ".csv"):
+        content = (folder / f"a{suffix}").read_bytes()
+        yield Target(f"pictures {suffix}", suffix, content, read_images)
+    for suffix in (".png", ".jpg", ".pgm"):
+        place = folder / f"a{suffix}"
+        Image.fromarray(rng.integers(0, 256, (12, 16)).astype(np.uint8)).save(place)
+        yield Target(f"photograph {suffix}", suffix, place.read_bytes(), read_photograph)
+    place = folder / "patches.npz"
+    patches([rng.normal(size=(20, 20))], size=3, count=30, seed=0).save(place)
+    yield Target("patches", ".npz", place.read_bytes(), Patches.load, 2)
+    with np.load(place) as archive:
+        arrays = dict(archive)
+
+    def told(place: Path) -> object:
+        text = np.array(place.read_text(errors="replace"))
+        return Patches.of_arrays({**arrays, "preparation": text}, str(place))
+
+    yield Target("patches told", ".json", str(arrays["preparation"]).encode(), told, 2)
+
+
 def recording_targets(folder: Path) -> Iterator[Target]:
     import nibabel
 
@@ -338,8 +417,13 @@ def recording_targets(folder: Path) -> Iterator[Target]:
         def every_voxel(place: Path) -> object:
             return read_nifti(place, mask=None)
 
-        yield Target(kind.__name__, ".nii", content, read_recording, 2)
-        yield Target(kind.__name__, ".nii.gz", packed, read_recording)
+        def masked(place: Path) -> object:
+            with warnings.catch_warnings():  # our own, where few voxels are left
+                warnings.filterwarnings("ignore", "the automatic mask kept")
+                return read_recording(place)
+
+        yield Target(kind.__name__, ".nii", content, masked, 2)
+        yield Target(kind.__name__, ".nii.gz", packed, masked)
         yield Target(f"{kind.__name__} whole", ".nii", content, every_voxel)
 
 

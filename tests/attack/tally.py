@@ -46,12 +46,12 @@ class Attack:
 
 # In full 600 seconds altogether, and 1200 of those aside; in short 100.
 ATTACKS: tuple[Attack, ...] = (
-    Attack("budgets", 216, 300.0, 8, 10.0, aside=True),
+    Attack("budgets", 243, 300.0, 8, 10.0, aside=True),
     Attack("families", 168, 200.0, 4, 15.0, aside=True),
     Attack("questions", 100_000, 600.0, 80, 10.0, aside=True),
     Attack("resigned", 3000, 90.0, 60, 8.0, aside=True),
     Attack("ledgers", 300, 10.0, 60, 4.0, aside=True),
     Attack("models", 10_000, 240.0, 60, 15.0),
     Attack("readers", 100_000, 150.0, 2000, 20.0),
-    Attack("interrupts", 918, 200.0, 40, 18.0),
+    Attack("interrupts", 1244, 210.0, 40, 18.0),
 )

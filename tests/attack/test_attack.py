@@ -6,10 +6,8 @@ import sys
 from types import ModuleType
 
 import pytest
-from threadpoolctl import threadpool_limits
 
 from attack.__main__ import main
-from attack.budgets import _models, _processor_time, faults
 from attack.tally import ATTACKS, Attack, Tally
 
 
@@ -42,9 +40,3 @@ def test_faults_are_printed_and_counted_in_the_exit_status(
     lines = capsys.readouterr().out.splitlines()
     assert lines[1].split()[:4] == ["example", "7", "7", str(len(faults))]
     assert [line.strip() for line in lines[2:]] == faults
-
-
-def test_scaling_of_very_many_observed_marginals_holds_its_seconds() -> None:
-    chain = "a chain of 100000"  # 11,112 of its variables are observed
-    with _processor_time(), threadpool_limits(1):
-        assert faults(chain, dict(_models())[chain](), "gis", 0.5, 400_000_000) == []

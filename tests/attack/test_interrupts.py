@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import subprocess
@@ -12,7 +13,8 @@ from typing import Any
 
 import pytest
 
-from attack.interrupts import Victim, _odd, _trial
+import kikuchi as kk
+from attack.interrupts import Victim, _named_model, _odd, _put_older_model, _trial
 
 _STEPS = 20
 _PAUSE = 0.02  # seconds of a step
@@ -107,3 +109,22 @@ def test_a_planted_fault_is_seen(
 def test_what_python_prints_in_spite_of_a_line_is_odd() -> None:
     assert not _odd("kikuchi: interrupted\n")
     assert _odd("Exception ignored in: <function f>\n")
+
+
+def test_a_model_with_the_names_of_another_is_seen(tmp_path: Path) -> None:
+    folder, inputs = tmp_path / "trial", tmp_path / "inputs"
+    folder.mkdir()
+    inputs.mkdir()
+    older = kk.FactorGraph([2, 2], [((0,), [1, 9]), ((1,), [5, 5])], names=["rain", "sick"])
+    newer = kk.FactorGraph([2, 2], [((0,), [5, 5]), ((1,), [1, 9])], names=["sick", "rain"])
+    kk.write(older, inputs / "older.uai")
+    _put_older_model(folder, inputs)
+    assert _named_model(folder) is None
+    kk.write(newer, folder / "out.uai")
+    whole = _named_model(folder)
+    assert whole is not None and whole[0] == newer.names
+    names = folder / "out.uai.names.json"
+    mixed = {**json.loads(names.read_text()), "names": list(older.names or ())}
+    mixed.pop("before", None)
+    names.write_text(json.dumps(mixed))
+    assert _named_model(folder) not in (None, whole)

@@ -204,3 +204,8 @@ def test_numbers_that_no_integer_holds(pair: Path, number: str, tmp_path: Path) 
         (tmp_path / "edges.csv").write_text(f"a,{number}\n")
         word = graph if graph.startswith("grid") else tmp_path / graph
         fails(["learn", rows, "--graph", word, "--out", tmp_path / "o.uai"], "kikuchi: ")
+
+
+def test_names_of_bundled_models_and_colons_in_evidence_are_explained():
+    fails(["infer", "asia"], "for the bundled model write example:asia")
+    fails(["query", "example:asia", "lung", "--given", "xray:yes"], "write xray=yes")

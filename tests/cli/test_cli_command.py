@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import ast
+import inspect
 import json
 import subprocess
 import sys
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -225,3 +227,28 @@ def test_a_command_loads_no_other() -> None:
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
+
+
+def _leaves(command: Any, words: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], Any]]:
+    """Every command below one, with the words that name it."""
+    below = getattr(command, "commands", None)
+    if below is None:
+        yield words, command
+        return
+    for name, inner in below.items():
+        yield from _leaves(inner, (*words, name))
+
+
+def test_commands_are_called_with_what_their_signatures_declare() -> None:
+    """Newer versions of typer assert this where older ones passed on whatever was parsed."""
+    from kikuchi.cli.main import app
+
+    commands = list(_leaves(typer.main.get_command(app)))
+    assert len(commands) > 20
+    for words, command in commands:
+        context = command.make_context(words[-1], [], resilient_parsing=True)
+        passed: dict[str, Any] = {}
+        context.invoke = lambda _, *, found=passed, **values: found.update(values)
+        command.invoke(context)
+        declared = inspect.signature(command.callback).parameters
+        assert passed and passed.keys() <= declared.keys(), words

@@ -250,7 +250,7 @@ def test_a_lost_source_is_said(tmp_path: Path) -> None:
     assert result.exit_code == 3, result.stderr
     assert "warning: source 3 collapsed" in result.stderr and "LOST" in result.stdout
     assert json.loads((out / "model.json").read_text())["collapsed"] == ["source 3"]
-    assert "Mind this" in page.read_text() and "2 of 3" in page.read_text()
+    assert "Warnings" in page.read_text() and "2 of 3" in page.read_text()
 
 
 # ---------------------------------------------------------------------- refusals

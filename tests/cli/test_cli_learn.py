@@ -16,6 +16,7 @@ import pytest
 from cli_runner import fails, run
 
 import kikuchi as kk
+from kikuchi.core.errors import DataError
 from kikuchi.learning.data import Data
 from kikuchi.learning.files import read_data, write_states
 from kikuchi.training.checkpoint import Checkpoint
@@ -386,12 +387,109 @@ def test_directed_models_are_counted_by_default(tmp_path) -> None:
     asia = kk.example("asia")
     rows = ancestral_sample(asia, 500, seed=3)
     fit = kk.learn(asia, rows)
-    assert fit.learner == "em:prior=0.1" and fit.converged
+    assert fit.learner == "em:prior=0.2" and fit.converged
     table = fit.graph.table(asia.names.index("lung"))
     smoke, lung = rows[:, asia.names.index("smoke")], rows[:, asia.names.index("lung")]
     for s in (0, 1):
-        counts = np.bincount(lung[smoke == s], minlength=2) + 0.1
+        counts = np.bincount(lung[smoke == s], minlength=2) + 0.2
         np.testing.assert_allclose(table[s], counts / counts.sum(), rtol=1e-9)
     assert kk.learn(kk.grid(2, 2, seed=0), [[0, 1, 1, 0]] * 3, l2=0.1).learner.startswith(
         "gradient"
     )
+
+
+# ---------------------------------------------------------------------- Bayesian networks
+
+
+@pytest.fixture(scope="module")
+def asia_rows(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("asia") / "rows.csv"
+    assert run("sample", "example:asia", "-n", "500", "--seed", "1", "--out", path).exit_code == 0
+    return path
+
+
+def test_a_network_shows_arrows_score_held_out_likelihood_and_tables(
+    asia_rows: Path, tmp_path: Path
+) -> None:
+    out = tmp_path / "fitted.bif"
+    result = run(
+        "learn", asia_rows, "--graph", "hill-climb:bic", "--out", out, "--json", tmp_path / "j.json"
+    )
+    assert result.exit_code == 0, result.stderr
+    found = json.loads((tmp_path / "j.json").read_text())
+    rows = read_data(asia_rows)
+    search = kk.hill_climb(rows, "bic")
+    assert sorted(map(tuple, found["edges"])) == sorted(search.edges)
+    assert found["converged"] and found["structure_score"] == pytest.approx(search.score)
+    assert all(f"{u} -> {v}" in result.stdout for u, v in search.edges)
+    assert f"{search.score:.3f}" in result.stdout
+    assert "p(xray | either)" in result.stdout and "converged" in result.stdout
+
+    # held-out: the same by hand, from the rows that the command set aside
+    order = np.random.default_rng(0).permutation(500)
+    train, test = (rows.states[np.sort(part)] for part in (order[100:], order[:100]))
+    part = rows.like(train, np.ones(400))
+    model = kk.hill_climb(part, "bic", pseudo_count=0.2).graph
+    assert found["held_out"]["rows"] == 100
+    assert found["held_out"]["log_likelihood"] == pytest.approx(model.log_score(test).mean())
+
+
+def test_hold_out_may_be_switched_off_and_is_checked(asia_rows: Path, tmp_path: Path) -> None:
+    words = [asia_rows, "--graph", "example:asia", "--out", tmp_path / "f.bif"]
+    assert learn_json(*words, "--hold-out", "0")["held_out"] is None
+    fails(["learn", *words, "--hold-out", "1.5"], "--hold-out must be a fraction")
+
+
+def test_real_numbers_are_refused_and_bins_are_the_way_out(tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    height = rng.normal(170, 10, 300)
+    weight = 0.5 * height + rng.normal(0, 3, 300)
+    source, out = tmp_path / "people.csv", tmp_path / "people.bif"
+    lines = [f"{h:.2f},{w:.2f}" for h, w in zip(height, weight, strict=True)]
+    source.write_text("\n".join(["height,weight", *lines]) + "\n")
+    words = ["learn", source, "--graph", "hill-climb:bic", "--out", out]
+    fails(words, "column height", "is not a state", "--bins 5")
+    result = run(*words, "--bins", "3")
+    assert result.exit_code == 0, result.stderr
+    model = kk.read(out)
+    assert [len(states) for states in model.states] == [3, 3]
+    top = float(model.states["height"][-1].removeprefix(">="))
+    assert np.mean(height >= top) == pytest.approx(1 / 3, abs=0.01)
+    # evidence as a number, in the shell and in Python, is the bin that holds it
+    answer = run("query", out, "weight", "--given", "height=190", "--json", "-")
+    assert answer.exit_code == 0, answer.stderr
+    expected = kk.query(model, "weight", evidence={"height": model.states["height"][-1]})
+    by_value = kk.query(model, "weight", evidence={"height": 190.0})
+    np.testing.assert_allclose(by_value["weight"], expected["weight"])
+    assert f"{expected['weight'][2]:.6f}"[:8] in answer.stdout
+    # later rows, too
+    np.testing.assert_array_equal(
+        kk.Data.of({"height": height.round(2), "weight": weight.round(2)}, model).states,
+        read_data(source, bins=3).states,
+    )
+    again = [*words[:2], "--graph", out, "--out", tmp_path / "b.bif", "--bins", "3"]
+    fails(again, "--bins 3", "has its states already")
+
+
+def test_python_refuses_real_numbers_with_the_same_way_out() -> None:
+    rows = np.random.default_rng(0).normal(size=(50, 2))
+    for given in (rows, {"a": rows[:, 0], "b": rows[:, 1].astype(str)}):
+        with pytest.raises(DataError, match=r"is not a state.*bins=5"):
+            kk.hill_climb(given)
+    assert kk.Data.of(rows, bins=5).cardinalities.tolist() == [5, 5]
+
+
+def test_python_holds_rows_out() -> None:
+    truth = kk.example("asia")
+    rows = kk.plan(truth).calibrate().sample(400, seed=1)
+    blank = kk.network(truth.edges)
+    data = Data(rows, np.ones(400), np.full(8, 2), truth.names, truth.states)
+    fit = kk.learn(blank, data, hold_out=0.25)
+    assert fit.converged and fit.learner == "em:prior=0.2" and fit.held_out.rows == 100
+    order = np.random.default_rng(0).permutation(400)
+    part = kk.learn(blank, data.like(rows[np.sort(order[100:])], np.ones(300))).graph
+    test = data.like(rows[np.sort(order[:100])], np.ones(100)).matched(blank)
+    expected = part.log_score(test.states).mean()
+    assert fit.held_out.log_likelihood == pytest.approx(expected)
+    assert "asia -> tub" in fit.report() and "held-out rows" in fit.report()
+    assert "p(tub | asia)" in fit._repr_html_()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import signal
@@ -13,7 +14,10 @@ from pathlib import Path
 import pytest
 from cli_runner import fails, run
 
-from kikuchi.reproduce import EXPERIMENTS, find_experiment
+from kikuchi.cli.commands.reproduce import CatalogueAnswer, OutcomeAnswer
+from kikuchi.cli.console import Screen
+from kikuchi.reproduce import EXPERIMENTS, find_experiment, reproduce
+from kikuchi.reproduce.catalogue import all_experiments
 
 FIELDS = {
     "experiment",
@@ -44,8 +48,33 @@ def test_without_an_id_the_experiments_are_listed() -> None:
     result = run("reproduce")
     assert result.exit_code == 0 and result.stderr == ""
     lines = result.stdout.splitlines()
-    assert lines[0].split() == ["id", "document", "title", "quick", "full", "status", "run"]
+    assert lines[0].split() == ["id", "title", "quick", "full", "status"]
+    assert "TEH-*: Teh 2003" in lines
     assert [line.split()[0] for line in lines[2 : 2 + len(EXPERIMENTS)]] == list(EXPERIMENTS)
+
+
+def test_no_word_of_a_table_is_broken_at_80_columns(monkeypatch) -> None:
+    """On a terminal of 80 columns every word of a cell stands whole on a line."""
+    outcome = reproduce("HOJ-E11", quick=True, processes=1)
+    answers = [CatalogueAnswer(list(all_experiments())), OutcomeAnswer(outcome)]
+    for answer in answers:
+        stream = Terminal()
+        monkeypatch.setattr(sys, "stdout", stream)
+        monkeypatch.setenv("COLUMNS", "80")
+        monkeypatch.setenv("TERM", "dumb")
+        Screen().answer(answer)
+        monkeypatch.undo()
+        lines = stream.getvalue().splitlines()
+        assert max(map(len, lines)) <= 80
+        shown = set(stream.getvalue().split())
+        table = answer.table()
+        words = {word for row in [table.head, *table.rows] for c in row for word in c.split()}
+        assert words <= shown, words - shown
+
+
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
 
 
 def test_the_list_as_json() -> None:

@@ -197,7 +197,9 @@ def test_a_fitted_probit_filter_answers_for_the_rows_that_are_given(tmp_path: Pa
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["fit", "ssm", "--table", "t.csv"], "fit has no table"),
+        (["fit", "probit", "--table", "t.csv"], "probit or with --inputs has no table"),
+        (["fit", "probit", "--forecast", "3"], "probit has no forecast"),
+        (["fit", "ssm", "--inputs", "a", "--forecast", "3"], "with --inputs there is no forecast"),
         (["filter", "probit", "--smooth"], "probit has no option --smooth"),
         (["fit", "ssm", "--columns", "a,a"], "column 'a' is asked for twice"),
         (["filter", "factorial", "--chains", "2,3", "--model", "m"], "leave --chains and --lags"),
@@ -239,9 +241,52 @@ def test_the_page_of_a_fit_says_what_is_drawn(data: Path, tmp_path: Path) -> Non
     words = ["temporal", "fit", "hmm", str(data), "--states", "3", "--iterations", "4"]
     assert run(*words, "-o", str(model), "--report", str(page)).exit_code == 0
     text = page.read_text()
-    assert "outputs of state 2" in text and "chain 1" not in text
+    assert "coloured by the most probable state" in text and "chain 1" not in text
     assert "largest change in one iteration" not in text
     out = tmp_path / "o.json"
     words = ["temporal", "forecast", "hmm", str(data), "--model", str(model), "--json", str(out)]
     assert run(*words).exit_code == 0
     assert json.loads(out.read_text())["seconds"] > 1e-4  # of the forecast, not of an empty step
+
+
+def test_a_fit_shows_the_regimes_that_it_found(tmp_path: Path) -> None:
+    """Three regimes far apart: rows, shares, means and the table are those of the data."""
+    rng = np.random.default_rng(0)
+    regimes = np.repeat([0, 1, 2, 1], [40, 60, 50, 50])
+    means = np.array([[0.0, 8.0], [9.0, -3.0], [-9.0, 2.0]])
+    rows = means[regimes] + 0.5 * rng.normal(size=(200, 2))
+    source, table, page = tmp_path / "r.csv", tmp_path / "t.csv", tmp_path / "page.html"
+    np.savetxt(source, rows, delimiter=",", header="temp,load", comments="")
+    words = ["temporal", "fit", "hmm", source, "--states", 3, "--table", table, "--report", page]
+    result = run(*words)
+    assert result.exit_code == 0, result.output
+    head, *lines = table.read_text().splitlines()
+    assert head == "state,p0,p1,p2"
+    found = np.array([int(line.split(",")[0]) for line in lines])
+    name = {regime: found[regimes == regime][0] for regime in range(3)}
+    assert [name[r] for r in regimes] == found.tolist()
+    said = f"{name[0]} in 1-40, {name[1]} in 41-100, {name[2]} in 101-150, {name[1]} in 151-200"
+    assert f"states by rows: {said}" in result.output
+    shown = {line.split()[0]: line for line in result.output.splitlines() if line.strip()}
+    for regime, share in ((0, "20%"), (1, "55%"), (2, "25%")):
+        own = rows[regimes == regime]
+        line = shown[str(name[regime])]
+        assert share in line
+        assert f"{own[:, 0].mean():.4g} ±" in line
+    text = page.read_text()
+    assert "state 2" in text and "coloured by the most probable state" in text
+    assert "temp" in text and "load" in text
+
+
+def test_a_fit_forecasts_if_it_is_asked_to(data: Path, tmp_path: Path) -> None:
+    model, out, page = (tmp_path / name for name in ("m.safetensors", "o.json", "page.html"))
+    words = ["temporal", "fit", "ssm", data, "--state", 1, "--iterations", 5, "--forecast", 3]
+    result = run(*words, "-o", model, "--json", out, "--report", page)
+    assert "forecast of 3 steps after the last row" in result.output
+    found = json.loads(out.read_text())["forecast"]
+    later = tmp_path / "later.json"
+    words = ["temporal", "forecast", "ssm", data, "--model", model, "--steps", 3, "--json", later]
+    assert run(*words).exit_code == 0
+    other = json.loads(later.read_text())
+    assert found == {name: other[name] for name in ("columns", "rows")}
+    assert "Next steps" in page.read_text()

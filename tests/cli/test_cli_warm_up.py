@@ -8,6 +8,7 @@ import pytest
 from cli_runner import run
 
 from kikuchi.cli.commands import warm_up
+from kikuchi.core.compiled import njit
 from kikuchi.inference.registry import METHODS
 from kikuchi.learning.registry import LEARNERS
 
@@ -20,8 +21,8 @@ def test_every_method_and_learner_is_named_once() -> None:
 
 
 def test_the_learner_of_directed_models_gets_rows_that_are_possible() -> None:
-    task, _, why = warm_up._compile("learner vbem")
-    assert (task, why) == ("learner vbem", "")
+    warmed = warm_up._compile("learner vbem")
+    assert (warmed.name, warmed.left_out) == ("learner vbem", "")
 
 
 def test_the_command_says_what_is_ready_and_what_was_left_out(
@@ -42,3 +43,16 @@ def test_only_what_some_methods_need() -> None:
     assert [row["task"] for row in found["tasks"]] == ["method enumerate"]
     refused = run("warm-up", "--methods", "enumerate,nonsense")
     assert refused.exit_code == 2 and "nonsense" in refused.stderr
+
+
+def test_timings_list_the_loops_that_were_compiled(monkeypatch: pytest.MonkeyPatch) -> None:
+    loop = njit(cache=False)(lambda x: x + 1)
+    monkeypatch.setattr(warm_up, "_tasks", lambda: ["made up"])
+    monkeypatch.setitem(warm_up._FAMILIES, "made up", lambda: loop(1) + loop(1.0))
+    result = run("warm-up", "--processes", "1", "--timings")
+    assert result.exit_code == 0, result.stderr
+    (row,) = (line.split() for line in result.stdout.splitlines() if "<lambda>" in line)
+    assert float(row[1]) > 0.0 and row[2] == "2"
+    assert "CPU seconds" in result.stdout
+    found = json.loads(run("warm-up", "--processes", "1", "--json", "-").stdout)
+    assert found["loops"] == {}  # they are compiled already

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import inspect
 
+import numpy as np
 import pytest
 import typer.main
+from cli_runner import fails, run
 
 from kikuchi.cli.estimators import EstimatorCommand
+from kikuchi.cli.flag_names import option_names, with_flags
 from kikuchi.cli.main import app
 
 
@@ -36,7 +39,7 @@ WORDS = {
 @pytest.mark.parametrize("name", WORDS)
 def test_the_function_gets_the_parameters_of_its_signature_only(name, monkeypatch):
     """Typer 0.29 refuses to hand on others."""
-    command, words = COMMANDS[name], WORDS[name]
+    command, words = COMMANDS[name], list(WORDS[name])
     got = {}
     monkeypatch.setattr(command, "callback", _recorder(command.callback, got))
     with command.make_context(name, words) as context:
@@ -58,3 +61,57 @@ def _recorder(callback, got):
 
 def _has_signature(function):
     return hasattr(function, "__signature__")
+
+
+def _context(name, words):
+    command = COMMANDS[name]
+    return command.make_context(name, list(words))
+
+
+@pytest.mark.parametrize("name", WORDS)
+def test_every_option_of_an_estimator_has_its_name_in_python(name):
+    """Each field of a class that the command offers as an option is named by that option."""
+    with _context(name, WORDS[name]) as context:
+        names = option_names(context)
+        [options] = context.command.named_options(context)
+        own = {flag for p in context.command.get_params(context) for flag in p.opts}
+        for word, fields in options.fields.items():
+            for option, field in fields.items():
+                spec = options.flags.get(option)
+                assert spec is None or names[field.name] == spec.split()[0], (word, field.name)
+        assert {flag for flag in names.values() if flag is not None} <= own
+        assert names["random_state"] == "--seed"
+        assert names["seconds"] == "--seconds"
+
+
+def test_advice_names_the_option_of_the_command():
+    with _context("temporal fit", WORDS["temporal fit"]) as context:
+        names = option_names(context)
+    text = "not converged after 3 iterations; raise max_iter"
+    assert with_flags(text, names) == "not converged after 3 iterations; raise --iterations"
+    with _context("train", WORDS["train"]) as context:
+        names = option_names(context)
+    advice = (
+        "diverged; lower learning_rate or momentum (sgd), raise weight_decay, or scale the data"
+    )
+    told = "diverged; lower --rate or --momentum (sgd), raise --decay, or scale the data"
+    assert with_flags(advice, names) == told
+    assert with_flags("values of binary units; use visible=gaussian", names) == (
+        "values of binary units; use --visible gaussian"
+    )
+    assert with_flags("the visible units and the learner", names) == (
+        "the visible units and the learner"
+    )
+    assert with_flags("use threads=1", names) == "use threads=1 (in Python)"
+
+
+def test_warnings_and_errors_of_a_fit_name_options(tmp_path):
+    rows = tmp_path / "walk.csv"
+    values = np.cumsum(np.random.default_rng(0).normal(size=(60, 2)), axis=0)
+    np.savetxt(rows, values, delimiter=",", header="a,b", comments="")
+    found = run("temporal", "fit", "ssm", rows, "--state", 2, "--iterations", 2)
+    assert found.exit_code == 0, found.output
+    assert "raise --iterations" in found.stderr
+    assert "max_iter" not in found.stderr
+    line = fails(["train", "rbm", rows, "--hidden", 2, "--out", tmp_path / "m.safetensors"])
+    assert "--visible gaussian" in line

@@ -235,7 +235,7 @@ def test_rows_of_a_belief_network_are_not_called_those_that_it_learnt_from(tmp_p
     fitted("SigmoidBeliefNetwork")[0].save(model)
     np.savetxt(data, 1 - BITS, fmt="%d", delimiter=",")
     shown = run("evaluate", model, data)
-    assert "bound per row, these rows" in shown and "learnt from" not in shown
+    assert "bound per row, these rows" in shown and "training rows" not in shown
 
 
 @pytest.fixture

@@ -151,7 +151,7 @@ def test_the_process_that_compiles_and_one_that_loads_get_the_same_last_digits(
 def test_loading_is_counted_apart_and_without_a_word():
     told = []
     taken = CompilingTime()
-    taken.tell = lambda: told.append(1)
+    taken.tell = told.append
     taken.begin()
     time.sleep(0.35)
     taken.end(loaded=True)
@@ -162,8 +162,8 @@ def test_loading_is_counted_apart_and_without_a_word():
         taken.begin()
         time.sleep(0.55)
         taken.end()
-        assert told == [1] * (taken.compiled > 1.0)
-    assert told == [1]
+        assert told == [NOTICE] * (taken.compiled > 1.0)
+    assert told == [NOTICE]
 
 
 _SLOW_TO_COMPILE = """
@@ -209,3 +209,65 @@ def test_a_loop_does_not_get_what_only_its_caller_asked_for(tmp_path: Path) -> N
     in_order = float(np.cumsum(x)[-1])
     assert float(loops.twice(x)) == 2.0 * in_order  # compiles `total` for a caller that may reorder
     assert float(loops.total(x)) == in_order
+
+
+PLANNED = """
+import sys
+import numpy as np
+from kikuchi.core.compiled import njit
+from kikuchi.core.compiling import COMPILING, PATIENCE, everything_compiled
+
+@njit(cache=True, error_model="numpy", plain_up_to=10)
+def doubled(x, tables):
+    return 2 * len(x) + inner(tables[0])
+
+@njit(cache=True, error_model="numpy")
+def inner(x):
+    return x[0]
+
+def ask(n):
+    doubled(np.zeros(n), (np.full(3, 7),))
+    return len(doubled.signatures)
+
+"""
+
+
+@pytest.mark.parametrize(
+    ("ask", "forms"),
+    [
+        ("ask(7)", "0"),  # 7 entries and the 3 of the tuple
+        ("ask(8)", "1"),
+        ("(ask(8), ask(7))[1]", "1"),
+        ("(setattr(PATIENCE, 'spent', PATIENCE.limit), ask(7))[1]", "1"),
+        ("(inside := everything_compiled(), inside.__enter__(), ask(7))[2]", "1"),
+    ],
+)
+def test_a_loop_that_plans_small_work_is_not_compiled(tmp_path: Path, ask: str, forms: str) -> None:
+    place = tmp_path / "loops.py"
+    place.write_text(f"{PLANNED}\nprint({ask})")
+    ran = subprocess.run(
+        [sys.executable, place],
+        env={**os.environ, "NUMBA_CACHE_DIR": str(tmp_path / "kept")},
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=True,
+    )
+    assert ran.stdout.strip() == forms
+
+
+def test_a_loop_that_plans_is_used_compiled_if_it_is_on_disk(tmp_path: Path) -> None:
+    place = tmp_path / "loops.py"
+    place.write_text(f"{PLANNED}\nprint(ask(int(sys.argv[1])), COMPILING.compiled > 0)")
+    answers = [
+        subprocess.run(
+            [sys.executable, place, n],
+            env={**os.environ, "NUMBA_CACHE_DIR": str(tmp_path / "kept")},
+            capture_output=True,
+            text=True,
+            timeout=300,
+            check=True,
+        ).stdout.split()
+        for n in ("7", "8", "7")
+    ]
+    assert answers == [["0", "False"], ["1", "True"], ["1", "False"]]

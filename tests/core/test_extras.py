@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 import tomllib
@@ -34,7 +35,7 @@ def test_the_extras_are_those_of_the_project() -> None:
 
 
 def test_only_packages_of_extras_are_explained() -> None:
-    says = r"needs jax, .*pip install 'kikuchi\[learn\]'"
+    says = r"needs jax, .*pip install '\.\[learn\]'"
     with pytest.raises(MissingExtraError, match=says), extras_named():
         raise ModuleNotFoundError("No module named 'jax.numpy'", name="jax.numpy")
     with pytest.raises(ModuleNotFoundError, match="elsewhere"), extras_named():
@@ -51,7 +52,7 @@ for room in ("boltzmann", "energy", "ica", "beliefnets", "bayesnn", "temporal", 
         try:
             getattr(module, name)
         except kk.KikuchiError as error:
-            assert "pip install 'kikuchi[learn]'" in str(error), error
+            assert "pip install '.[learn]'" in str(error), error
 """
     ran = without(LEARN, program)
     assert ran.returncode == 0, ran.stderr
@@ -67,11 +68,27 @@ for room in ("boltzmann", "energy", "ica", "beliefnets", "bayesnn", "temporal", 
 )
 def test_functions_say_what_to_install(ask: str) -> None:
     ran = without(LEARN, f"import kikuchi as kk\n{ask}")
-    assert "pip install 'kikuchi[learn]'" in ran.stderr.splitlines()[-1]
+    assert "pip install '.[learn]'" in ran.stderr.splitlines()[-1]
 
 
 def test_commands_say_what_to_install_in_one_line() -> None:
     program = "sys.argv = ['kikuchi', 'train', 'flow', 'rows.csv', '--out', 'm.safetensors']\n"
     ran = without(LEARN, f"{program}from kikuchi.cli.startup import main; main()")
     assert ran.returncode == 2
-    assert ran.stderr.count("\n") == 1 and "pip install 'kikuchi[learn]'" in ran.stderr
+    assert ran.stderr.count("\n") == 1 and "pip install '.[learn]'" in ran.stderr
+
+
+def test_an_import_without_its_extra_shows_the_line_of_the_user_and_the_remedy() -> None:
+    ran = without(LEARN, "from kikuchi.boltzmann import RBM")
+    assert ran.returncode == 1
+    assert ran.stderr.count("Traceback") == 1
+    places = [line for line in ran.stderr.splitlines() if line.startswith('  File "')]
+    assert len(places) == 2  # the line itself, and the one that raises
+    assert "importlib" not in ran.stderr
+    assert "pip install '.[learn]'" in ran.stderr.splitlines()[-1]
+
+
+def test_no_text_names_a_package_that_is_not_published() -> None:
+    places = [ROOT / "README.md", *ROOT.glob("docs/**/*.md"), *ROOT.glob("src/**/*.py")]
+    wrong = re.compile(r"pip install ['\"]?kikuchi")
+    assert not [str(p) for p in places if wrong.search(p.read_text(encoding="utf-8"))]

@@ -264,3 +264,15 @@ def test_lines_of_any_length_within_the_limit(tmp_path: Path, ending: str) -> No
             next(lines)
     assert tracemalloc.get_traced_memory()[1] < 20_000_000
     tracemalloc.stop()
+
+
+def test_a_missing_file_is_a_file_not_found_error_too(tmp_path):
+    import pickle
+
+    import kikuchi as kk
+
+    for call, path in ((kk.read, tmp_path / "no.bif"), (kk.read_data, tmp_path / "no.csv")):
+        with pytest.raises(FileNotFoundError, match=str(path)) as caught:
+            call(path)
+        assert isinstance(caught.value, KikuchiError) and "another file" not in str(caught.value)
+        assert str(pickle.loads(pickle.dumps(caught.value))) == str(caught.value)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import io
+import tracemalloc
 import zipfile
 from pathlib import Path
 
@@ -12,7 +13,7 @@ import pytest
 
 from kikuchi.core.errors import BudgetError, DataError, KikuchiError
 from kikuchi.core.files import reading_limit
-from kikuchi.core.tables import read_table
+from kikuchi.core.tables import read_parquet, read_table
 
 
 def test_text_with_and_without_names(tmp_path: Path) -> None:
@@ -166,6 +167,68 @@ def test_a_table_of_repeated_values_is_refused_before_it_grows(tmp_path: Path) -
         assert place.stat().st_size < 200_000
         with reading_limit(20_000_000), pytest.raises(BudgetError, match="20 MB is the limit"):
             read_table(place)
+
+
+def test_a_text_that_is_repeated_is_refused_before_it_is(tmp_path: Path) -> None:
+    pyarrow = pytest.importorskip("pyarrow")
+    parquet = pytest.importorskip("pyarrow.parquet")
+    place, codes = tmp_path / "a.parquet", pyarrow.array([0] * 4000, pyarrow.int32())
+    column = pyarrow.DictionaryArray.from_arrays(codes, pyarrow.array(["x" * 100_000]))
+    parquet.write_table(pyarrow.table({"a": column}), place, store_schema=False)
+    assert place.stat().st_size < 50_000
+    pool = pyarrow.proxy_memory_pool(pyarrow.default_memory_pool())
+    pyarrow.set_memory_pool(pool)
+    try:
+        with reading_limit(20_000_000), pytest.raises(BudgetError, match="20 MB is the limit"):
+            read_table(place)
+    finally:
+        pyarrow.set_memory_pool(pyarrow.system_memory_pool())
+    assert pool.max_memory() < 20_000_000
+
+
+def test_columns_of_codes_and_tables_without_rows(tmp_path: Path) -> None:
+    pyarrow = pytest.importorskip("pyarrow")
+    parquet = pytest.importorskip("pyarrow.parquet")
+    place = tmp_path / "a.parquet"
+    numbers = pyarrow.array([2, 3, 2]).dictionary_encode()
+    words = pyarrow.array(["x", None, "x"]).dictionary_encode()
+    parquet.write_table(pyarrow.table({"a": numbers, "b": words}), place)
+    columns = read_parquet(place)
+    assert columns["a"].tolist() == [2, 3, 2] and columns["b"].tolist() == ["x", None, "x"]
+    parquet.write_table(pyarrow.table({"a": numbers, "b": words})[:0], place)
+    assert {name: len(c) for name, c in read_parquet(place).items()} == {"a": 0, "b": 0}
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "smoke\n" + "yes\n" * 50_000,
+        "a,b\n" + "ab,cd\n" * 50_000,
+        "a,b\n" + ("x" * 100_000 + ",y\n") * 30,
+        "a,b\n" + ("é" * 1000 + "😀,y\n") * 1000,
+        "a,b\n" + '"x\n","y\n"\n' * 30_000,
+        ",".join(f"c{k}" for k in range(3000)) + "\n" + (",".join(["ab"] * 3000) + "\n") * 20,
+    ],
+    ids=["one column", "short cells", "long cells", "wide letters", "quotes", "many columns"],
+)
+def test_texts_take_no_more_memory_than_they_are_allowed(text: str, tmp_path: Path) -> None:
+    place = tmp_path / "a.csv"
+    place.write_text(text, encoding="utf-8")
+    tracemalloc.start()
+    read_table(place, texts=True)
+    needed = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    with reading_limit(int(0.9 * needed)), pytest.raises(BudgetError, match="is the limit"):
+        read_table(place, texts=True)
+    with reading_limit(3 * needed):
+        read_table(place, texts=True)
+
+
+def test_every_kind_of_nan_is_missing(tmp_path: Path) -> None:
+    signalling = np.array([0x7F800001, 0x3F800000], dtype=np.uint32).view(np.float32)
+    np.save(tmp_path / "a.npy", signalling[:, None])
+    values = read_table(tmp_path / "a.npy").values
+    assert np.isnan(values[0, 0]) and values[1, 0] == 1.0
 
 
 def test_archives_with_one_changed_byte_are_read_or_refused(tmp_path: Path) -> None:

@@ -181,3 +181,9 @@ def test_no_pictures(tmp_path: Path, shape: tuple[int, ...]) -> None:
     np.save(tmp_path / "a.npy", np.zeros(shape))
     with pytest.raises(DataError, match=r"a\.npy"):
         read_images(tmp_path / "a.npy")
+
+
+def test_labels_are_whole_numbers_that_can_be_held(tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_text("0,1,1,0,3\n1,0,0,1,1e20\n")
+    with pytest.raises(DataError, match="labels must be whole numbers of at most 2"):
+        read_images(tmp_path / "a.csv")

@@ -1,4 +1,4 @@
-"""The scripts of tools/ as modules, loaded by path: that folder is not on the import path."""
+"""The scripts of tools/ as modules, loaded by path under names of their own."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from pathlib import Path
 from types import ModuleType
 
 ROOT = Path(__file__).resolve().parents[2]
+sys.path.append(str(ROOT / "tools"))  # tools import each other as they do when they are run
 
 
 def load_tool(name: str) -> ModuleType:

@@ -1,4 +1,4 @@
-"""The lines of the gallery draw the pictures that it shows."""
+"""The code of the gallery draws the pictures that it shows."""
 
 from __future__ import annotations
 
@@ -10,24 +10,37 @@ from project_tools import load_tool
 gallery = load_tool("gallery")
 
 
-@pytest.fixture(scope="module")
-def drawn(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("gallery")
-    gallery.draw(folder)
-    return folder
-
-
-def test_every_picture_is_drawn_and_stored(drawn: Path) -> None:
-    names = {name for name, _ in gallery.blocks()}
-    assert len(names) >= 10
-    assert {path.stem for path in drawn.glob("*.png")} == names
-    assert {path.stem for path in gallery.FOLDER.glob("*.png")} == names
-
-
-def test_stored_pictures_have_the_size_of_drawn_ones(drawn: Path) -> None:
+def check(folder: Path, names: list[str]) -> None:
     from matplotlib.image import imread
 
-    for path in drawn.glob("*.png"):
+    assert {path.stem for path in folder.glob("*.png")} == set(names)
+    for path in folder.glob("*.png"):
         now, stored = imread(path), imread(gallery.FOLDER / path.name)
         assert now.std() > 0.01, path.name
         assert now.shape == stored.shape, f"{path.name} is old; run tools/gallery.py"
+
+
+def test_pictures_are_drawn_as_stored(tmp_path: Path) -> None:
+    names = gallery.draw(tmp_path, leave_out=gallery.trained())
+    assert len(names) >= 10
+    check(tmp_path, names)
+
+
+@pytest.mark.slow
+def test_pictures_of_trained_models_are_drawn_as_stored(tmp_path: Path) -> None:
+    names = gallery.draw(tmp_path)
+    assert set(gallery.trained()) < set(names)
+    check(tmp_path, names)
+
+
+def test_every_family_has_a_picture() -> None:
+    code = "".join(lines for _, lines in gallery.blocks())
+    for family in ("boltzmann", "energy", "ica", "beliefnets", "bayesnn", "temporal", "flows"):
+        assert f"from kikuchi.{family} import" in code, family
+    assert {path.stem for path in gallery.FOLDER.glob("*.png")} == {n for n, _ in gallery.blocks()}
+
+
+def test_the_overview_shows_every_picture() -> None:
+    page = gallery.PAGE.read_text(encoding="utf-8")
+    assert gallery.overview(page) == page, "run tools/gallery.py"
+    assert page.count("<!-- thumbnail -->") == len(gallery.blocks())

@@ -39,9 +39,23 @@ def test_the_notebook_tells_a_story_with_pictures(path: Path) -> None:
     cells = json.loads(path.read_text())["cells"]
     outputs = [output for cell in cells for output in cell.get("outputs", ())]
     pictures = [output for output in outputs if "image/png" in output.get("data", {})]
+    assert any("text/html" in output.get("data", {}) for output in outputs), "no HTML view"
     words = sum(len("".join(c["source"]).split()) for c in cells if c["cell_type"] == "markdown")
     assert len(pictures) >= 2 and words > 150
     assert path.stat().st_size < 400_000
+
+
+def test_the_site_shows_the_html_views_of_a_notebook() -> None:
+    pytest.importorskip("latex2mathml")
+    view = '<style scoped>td {}</style><table border="1" class="dataframe">\n\n<td>1</td></table>'
+    outputs = [{"output_type": "display_data", "data": {"text/plain": "1", "text/html": [view]}}]
+    cells = [
+        {"cell_type": "markdown", "source": ["# Title"]},
+        {"cell_type": "code", "source": ["table"], "outputs": outputs},
+    ]
+    shown, _ = load_tool("site_hooks").page({"cells": cells}, "stem")
+    assert '<div class="output"><table>\n<td>1</td></table></div>' in shown
+    assert "```text" not in shown
 
 
 def test_a_change_of_what_is_printed_is_seen(tmp_path: Path) -> None:

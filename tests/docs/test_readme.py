@@ -4,24 +4,27 @@ from __future__ import annotations
 
 import re
 import shlex
+from itertools import pairwise
 from pathlib import Path
 
-import numpy as np
 import pytest
 import typer
 from cli_runner import run
-from project_tools import ROOT
+from project_tools import ROOT, load_tool
+from readme_files import COMMANDS, write_files
 
-TEXT = (ROOT / "README.md").read_text()
-COMMANDS = re.findall(r"`(kikuchi [a-z][^`]+)`", TEXT)
+PAGE = ROOT / "README.md"
+TEXT = PAGE.read_text()
+TABLE = TEXT[TEXT.index("| you have |") : TEXT.index("Times are")]
+ROWS = [re.findall(r"`(kikuchi [a-z][^`]+)`", line) for line in TABLE.splitlines()]
+
+examples = load_tool("examples")
 
 
-def test_python_blocks_run(capsys: pytest.CaptureFixture[str]) -> None:
-    blocks = re.findall(r"```python\n(.*?)```", TEXT, re.DOTALL)
-    assert blocks
-    for block in blocks:
-        exec(compile(block, "README.md", "exec"), {})
-    assert "True" in capsys.readouterr().out
+def test_python_blocks_print_what_is_shown() -> None:
+    faults = examples.run_page(PAGE)
+    assert not faults, "\n".join(str(fault) for fault in faults)
+    assert len([f for f in examples.fences(TEXT) if f.language == "text"]) >= 3
 
 
 def test_the_table_of_make_run_shows_what_the_methods_answer() -> None:
@@ -47,54 +50,64 @@ def test_methods_and_commands_named_exist() -> None:
     from kikuchi.cli.main import app
     from kikuchi.inference.registry import METHODS
 
-    table = TEXT[TEXT.index("| method |") : TEXT.index("Tables may hold zeros")]
-    rows = [line.split("|")[1] for line in table.splitlines() if line.startswith("| `")]
-    named = {name for row in rows for name in re.findall(r"`([a-z-]+)`", row)}
-    assert len(named) > 20 and named <= set(METHODS)  # the theory map has to name all of them
+    table = TEXT[TEXT.index("| kind | methods |") : TEXT.index("Learners fit the tables")]
+    named = {name for line in table.splitlines() for name in re.findall(r"`([a-z-]+)`", line)}
+    assert named == set(METHODS)
     commands = {line.split()[1] for line in COMMANDS}
     known = set(typer.main.get_command(app).commands)  # type: ignore[attr-defined]
     assert len(commands) > 10 and commands <= known
 
 
-def quick(line: str) -> bool:
-    return "example:" in line
+def quick(row: list[str]) -> bool:
+    return all("example:" in line for line in row)
 
 
 @pytest.mark.parametrize(
-    "line", [c if quick(c) else pytest.param(c, marks=pytest.mark.slow) for c in COMMANDS]
+    "row",
+    [
+        pytest.param(row, marks=[] if quick(row) else pytest.mark.slow, id=row[0][8:40])
+        for row in ROWS
+        if row
+    ],
 )
-def test_commands_run_as_printed(
-    line: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def test_rows_run_as_printed(
+    row: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """On bundled models and on files of the kind that the table names."""
+    """On bundled models and files of the kind that the table names, one after another."""
     monkeypatch.chdir(tmp_path)
-    write_files(photographs="train energy" in line)
-    result = run(*shlex.split(line)[1:])
-    assert result.exit_code == 0, result.stderr
-    assert result.stdout
+    write_files(tmp_path)
+    for line in row:
+        words = shlex.split(line)[1:]
+        if words[0] == "patches":
+            words += ["--count", "3000"]
+        result = run(*words)
+        assert result.exit_code == 0, result.stderr
+        assert result.stdout
+        for option, file in pairwise(words):
+            if option in ("--out", "--table", "--report"):
+                assert Path(file).exists(), f"{line} does not write {file}"
 
 
-def write_files(*, photographs: bool) -> None:
+def test_the_large_model_is_too_large_for_exact_inference(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     import kikuchi as kk
 
-    rng = np.random.default_rng(0)
-    Path("CASES.csv").write_text("xray,smoke\nyes,no\n,yes\n")
-    asia = kk.example("asia")
-    states = kk.plan(asia).calibrate().sample(200, seed=0)
-    lines = [",".join(n[s] for n, s in zip(asia.states, row, strict=True)) for row in states]
-    Path("ROWS.csv").write_text("\n".join([",".join(asia.names), *lines]) + "\n")
-    np.savez("ROWS.npz", data=(rng.random((60, 16)) < 0.4).astype(float))
-    sources = rng.laplace(size=(300, 3))
-    np.savetxt("RECORDING.csv", sources @ rng.normal(size=(3, 4)), delimiter=",")
-    np.savetxt("SERIES.csv", np.cumsum(rng.normal(size=(200, 2)), axis=0), delimiter=",")
-    table = np.column_stack([sources[:80], sources[:80, 0] + 0.1 * rng.normal(size=80)])
-    np.savetxt("TABLE.csv", sources @ rng.normal(size=(3, 3)), delimiter=",")
-    kinds = ["long" if x > 0 else "short" for x in sources[:, 0]]
-    rows = [f"{a:.6g},{b:.6g},{kind}" for (a, b, _), kind in zip(sources, kinds, strict=True)]
-    Path("CLASSES.csv").write_text("\n".join(["a,b,kind", *rows]) + "\n")
-    np.savetxt("DATA.csv", table, delimiter=",", header="a,b,c,fat", comments="")
-    if photographs:
-        assert run("patches", "photographs", "--count", "3000", "--out", "P.npz").exit_code == 0
+    monkeypatch.chdir(tmp_path)
+    row = next(row for row in ROWS if row and row[0].startswith("kikuchi generate"))
+    assert run(*shlex.split(row[0])[1:]).exit_code == 0
+    graph = kk.read("BIG.uai")
+    assert kk.plan(graph).bytes > 4e9
+    answer = kk.infer(graph, seconds=3)
+    assert answer.log_z_lower < answer.log_z < answer.log_z_upper
+    assert answer.log_z_upper - answer.log_z_lower > 0.1
+
+
+def test_every_row_says_how_long_it_takes() -> None:
+    for line in TABLE.splitlines()[2:]:
+        cells = [cell.strip() for cell in line.strip("|").split("|")]
+        if "`kikuchi" in line:
+            assert re.fullmatch(r"[\d.]+ (?:s|min)|as given", cells[3]), line
 
 
 @pytest.mark.parametrize("line", re.findall(r"`(from kikuchi[^`]*)`", TEXT))
@@ -105,7 +118,7 @@ def test_lines_of_the_table_run(line: str) -> None:
 def test_options_of_commands_exist() -> None:
     for line in COMMANDS:
         words = shlex.split(line)[1:]
-        names = words[:2] if words[0] in ("ica", "temporal") else words[:1]
+        names = words[:2] if words[0] in ("ica", "temporal", "generate") else words[:1]
         shown = run(*names, "--help").stdout
         for option in (w for w in words if w.startswith("--")):
             assert option in shown, f"{option} of {' '.join(names)}"

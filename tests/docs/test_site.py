@@ -33,6 +33,8 @@ def test_docstrings_are_made_ready_for_the_site() -> None:
         ready("Adds.\n\n>>> 1\n1\n\nMore.\n>>> 1\n1") == f"Adds.\n\n{fenced}\n\nMore.\n\n{fenced}"
     )
     assert ready(fenced) == fenced
+    examples = "Adds.\n\nExamples\n--------\n>>> 1\n1"
+    assert ready(examples) == examples
     assert ready("Weights\n>= 0.") == "Weights\n&gt;= 0."
     section = "Parameters\n----------\n"
     assert (
@@ -123,6 +125,17 @@ def test_the_site_fetches_nothing_from_elsewhere(site: Path) -> None:
         assert loads.findall(page.read_text(encoding="utf-8")) == [], page
     for sheet in site.rglob("*.css"):
         assert imported.findall(sheet.read_text(encoding="utf-8")) == [], sheet
+
+
+def test_pages_can_be_opened_from_the_disk(site: Path) -> None:
+    """Links lead to files, not to folders that only a server turns into pages; search too."""
+    assert (site / "search" / "search_index.js").is_file()
+    for page in site.rglob("*.html"):
+        text = page.read_text(encoding="utf-8")
+        assert "javascripts/iframe-worker.js" in text or page.name == "404.html", page
+        for link in re.findall(r"<a [^>]*href=\"?([^\s\">#]+)", text):
+            if "://" not in link and not link.startswith(("mailto:", "/")):
+                assert (page.parent / link).is_file(), f"{page.name}: {link}"
 
 
 def test_equations_are_set(site: Path) -> None:

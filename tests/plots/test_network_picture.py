@@ -7,6 +7,7 @@ import itertools
 import numpy as np
 import pytest
 
+import kikuchi as kk
 from kikuchi.core.errors import ModelError
 from kikuchi.plots.layered import layered
 from kikuchi.plots.network import MOST_NODES, draw_network
@@ -137,3 +138,78 @@ def test_too_many_variables_are_refused_with_the_way_out():
 def test_a_network_without_variables_or_edges_is_drawn():
     assert draw_network([], [], []).axes
     assert draw_network(["only"], [], [["a"]], [[1.0]], title="one").axes
+
+
+# ---------------------------------------------------------------------- from models and answers
+
+
+def _texts(figure):
+    return [text.get_text() for text in figure.axes[0].texts]
+
+
+def _outside(figure):
+    """Texts that do not lie within a box of the picture, by what the renderer measures."""
+    figure.canvas.draw()
+    axes = figure.axes[0]
+    boxes = [p.get_window_extent() for p in axes.patches if p.get_zorder() == 6]
+    inside = [
+        any(
+            box.x0 <= t.x0 and t.x1 <= box.x1 and box.y0 <= t.y0 and t.y1 <= box.y1 for box in boxes
+        )
+        for t in (text.get_window_extent() for text in axes.texts)
+    ]
+    return [text.get_text() for text, ok in zip(axes.texts, inside, strict=True) if not ok]
+
+
+def test_wide_letters_and_long_names_stay_in_their_boxes():
+    names = ["W" * 20, "iiii", "A name that is far too long for any box", "a$b$"]
+    states = [["M" * 13, "x"], ["no", "yes"], ["low", "high"], [str(k) for k in range(9)]]
+    values = [[0.5, 0.5], [1e-9, 1 - 1e-9], [1.0, 0.0], np.full(9, 1 / 9)]
+    figure = draw_network(names, [(0, 1), (2, 1), (2, 3)], states, values)
+    assert _outside(figure) == []
+
+
+def test_an_answer_to_a_query_is_drawn_with_the_whole_network():
+    asia = kk.example("asia")
+    answer = kk.query(asia, ["lung", "dysp"], evidence={"xray": "yes"})
+    texts = _texts(answer.plot(title="given xray"))
+    assert set(asia.names) <= set(texts) and "given xray" in texts
+    assert f"{100 * answer['lung']['yes']:.1f}%" in texts and "100%" in texts
+    assert sum(text.endswith("%") for text in texts) == 6  # two variables and the evidence
+
+
+def test_beliefs_are_drawn_as_show_draws_them():
+    asia, evidence = kk.example("asia"), {"xray": "yes"}
+    shown = _texts(kk.show(asia, evidence))
+    assert sorted(_texts(kk.infer(asia, "jt", evidence=evidence).plot())) == sorted(shown)
+
+
+def test_answers_about_large_models_draw_what_was_asked():
+    chain = kk.network(" -> ".join(f"v{k}" for k in range(150)))
+    answer = kk.query(chain, ["v3", "v4"], evidence={"v5": "yes"})
+    texts = _texts(answer.plot())
+    assert {"v3", "v4", "v5"} <= set(texts) and "v6" not in texts
+    with pytest.raises(ModelError, match="150 variables cannot be read"):
+        kk.show(chain)
+
+
+def test_grids_are_drawn_as_grids_and_others_in_layers():
+    figure = kk.show(kk.grid(3, 4, seed=0))
+    places = {t.get_text(): t.get_position() for t in figure.axes[0].texts}
+    for row in range(3):
+        heights = {round(places[f"x{4 * row + column}"][1], 6) for column in range(4)}
+        assert len(heights) == 1
+    across = [places[f"x{k}"][0] for k in range(4)]
+    assert across == sorted(across) and len(set(across)) == 4
+    assert len(figure.axes[0].lines) == 9  # edges within the rows
+    assert _outside(figure) == []
+    wrapped = kk.show(kk.grid(3, 4, seed=0, periodic=True))
+    assert not wrapped.axes[0].lines
+
+
+def test_numbers_with_an_x_name_variables_without_names():
+    grid = kk.grid(2, 2, seed=0)
+    answer = kk.query(grid, ["x3", 1], evidence={"x0": 1})
+    assert answer["x3"]["1"] == answer[3]["1"] == answer["3"]["1"]
+    assert kk.infer(grid, "jt", evidence={0: 1})["x3"][1] == pytest.approx(answer["x3"]["1"])
+    assert kk.query(grid, joint=("x3", 1))["x1"]["0"] == kk.query(grid, joint=(3, 1))[1]["0"]

@@ -223,6 +223,23 @@ def test_names_that_look_like_formulas_are_shown_as_they_are() -> None:
     plots.to_png_bytes(figure, dpi=40)  # a formula that is broken would raise here
 
 
+BELL = "bell\x07\x00\u202e\ufffe"
+NAMED = {
+    "grid": lambda: plots.grid_beliefs(np.linspace(0, 1, 12), 3, 4, title=BELL),
+    "convergence": lambda: plots.convergence({BELL: falling_trace(), "mf": falling_trace(5)}),
+    "scatter": lambda: plots.scatter([0.1, 0.9], [0.2, 0.8], BELL),
+    "graph": lambda: plots.draw_graph(SCOPES, 4, names=[BELL, "b", "c", "d"]),
+    "bars": lambda: plots.marginal_bars(random_marginals(1, 2), [BELL], [[BELL, "b"]]),
+    "errors": lambda: plots.error_bars([BELL, "mf"], [0.1, None], [0.01, None]),
+}
+
+
+@pytest.mark.parametrize("name", NAMED)
+def test_control_characters_in_names_leave_the_xml_well_formed(name: str) -> None:
+    with style.styled():
+        ET.fromstring(plots.to_svg(NAMED[name]()))
+
+
 # ---------------------------------------------------------------------- comparison
 
 

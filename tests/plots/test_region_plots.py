@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import xml.etree.ElementTree as ET
+
 import numpy as np
 import pytest
 from matplotlib.figure import Figure
@@ -69,6 +71,13 @@ def test_long_names_are_folded() -> None:
     figure = drawn(graph, "cvm")
     assert words(figure, 0)[0] == "a_rather_long_…\nb price\\$"
     to_png_bytes(figure, dpi=40)
+
+
+def test_control_characters_in_names_leave_the_xml_well_formed() -> None:
+    names = ["bell\x07", "b"]
+    figure = drawn(FactorGraph([2] * 2, [(names, np.ones(4))], names=names), "cvm")
+    assert words(figure, 0)[0] == r"bell\x07 b"
+    ET.fromstring(to_svg(figure))
 
 
 def test_many_regions_become_bars() -> None:

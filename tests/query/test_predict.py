@@ -128,7 +128,7 @@ def test_impossible_cases_are_named_or_left_empty(tmp_path) -> None:
 @pytest.mark.parametrize(
     ("frame", "says"),
     [
-        ({"tbu": ["no"]}, "column 'tbu' is no variable of the model.*did you mean 'tub'"),
+        ({"tbu": ["no"]}, "column 'tbu' is not a variable of the model.*did you mean 'tub'"),
         (
             {"tub": ["no", "maybe"]},
             "row 1, column 'tub': 'maybe' is no state; the states are no, yes",
@@ -205,6 +205,49 @@ def test_a_header_is_read_within_the_limit_and_the_guard(tmp_path: Path) -> None
         assert tracemalloc.get_traced_memory()[1] < 60_000_000
         tracemalloc.stop()
     assert not out.exists()
+
+
+def test_a_row_over_many_lines_is_read_within_the_limit(tmp_path: Path) -> None:
+    bomb, out = tmp_path / "row.csv.gz", tmp_path / "out.csv"
+    bomb.write_bytes(gzip.compress(b"smoke,xray\n" + b'"xy\n",' * 2_000_000, 1))
+    tracemalloc.start()
+    with pytest.raises(BudgetError, match=r"row\.csv\.gz: a row takes"):
+        predict_file(kk.example("asia"), bomb, out, memory="20MB")
+    assert tracemalloc.get_traced_memory()[1] < 30_000_000
+    tracemalloc.stop()
+
+
+def test_long_tables_are_read_in_chunks_within_the_limit(tmp_path: Path) -> None:
+    names = [f"v{k}" for k in range(64)]
+    graph = kk.FactorGraph(
+        [2] * 64,
+        [((k,), [1, 2]) for k in range(64)],
+        names=names,
+        states=[["no", "yes"]] * 64,
+    )
+    cases = tmp_path / "cases.csv"
+    rows = [",".join(["yes"] * (k % 2) + ["no"] * (64 - k % 2)) for k in range(8000)]
+    cases.write_text(",".join(names) + "\n" + "\n".join(rows) + "\n")
+    tracemalloc.start()
+    predict_file(graph, cases, tmp_path / "out.csv", ["v0"], memory="20MB")
+    assert tracemalloc.get_traced_memory()[1] < 22_000_000
+    tracemalloc.stop()
+
+
+def test_a_repeated_text_in_parquet_is_one_object(tmp_path: Path) -> None:
+    pyarrow = pytest.importorskip("pyarrow")
+    parquet = pytest.importorskip("pyarrow.parquet")
+    long = "x" * 100_000
+    states = [["no", long], ["0", "1"]]
+    graph = kk.FactorGraph([2, 2], [((0, 1), [1, 2, 3, 4])], names=["a", "b"], states=states)
+    codes = pyarrow.array([0, None] * 2000, pyarrow.int32())
+    column = pyarrow.DictionaryArray.from_arrays(codes, pyarrow.array([long]))
+    cases = tmp_path / "cases.parquet"
+    parquet.write_table(pyarrow.table({"a": column}), cases, store_schema=False)
+    tracemalloc.start()
+    done = predict_file(graph, cases, tmp_path / "out.csv", ["b"], memory="20MB")
+    assert done.rows == 4000 and tracemalloc.get_traced_memory()[1] < 20_000_000
+    tracemalloc.stop()
 
 
 def test_wide_rows_come_a_few_at_a_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

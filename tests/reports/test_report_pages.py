@@ -101,7 +101,7 @@ def test_a_page_of_a_grid(grid: kk.FactorGraph, tmp_path: Path) -> None:
     largest, mean = marginal_errors(beliefs, exact)
     assert f"Largest error of a marginal {largest:.3g}" in page.text
     assert f"Mean error of the marginals {mean:.3g}" in page.text
-    assert ("Mind this" in page.text) == bool(beliefs.warnings)
+    assert ("Warnings" in page.text) == bool(beliefs.warnings)
     assert "kikuchi infer grid.uai" in page.text
     assert f"x15 {beliefs[15][0]:.6f} {beliefs[15][1]:.6f}" in page.text
 
@@ -115,7 +115,8 @@ def test_a_page_of_a_named_directed_model(tmp_path: Path) -> None:
     assert "Evidence smoke=yes" in page.text
     assert "directed (conditional tables)" in page.text
     assert "P(yes)" in page.text
-    assert "from kikuchi.data import example" in page.text
+    assert "graph = kk.example('asia') evidence = {'smoke': 'yes'}" in page.text
+    assert "bp on example:asia given smoke=yes" in page.text
 
 
 def test_a_page_of_auto_says_what_it_chose_and_shows_the_bounds(
@@ -144,8 +145,8 @@ def test_not_converged_is_prominent(grid: kk.FactorGraph, tmp_path: Path) -> Non
     path = tmp_path / "run.html"
     infer_report(beliefs, path)
     page = check_self_contained(path)
-    assert "Mind this" in page.text and "not converged" in page.text
-    assert page.text.index("Mind this") < page.text.index("log Z (nats)")
+    assert "Warnings" in page.text and "not converged" in page.text
+    assert page.text.index("Warnings") < page.text.index("log Z (nats)")
 
 
 def test_not_converged_is_said_even_if_the_method_does_not_warn(
@@ -171,6 +172,30 @@ def test_names_cannot_break_the_page(tmp_path: Path) -> None:
     page = check_self_contained(path)
     assert evil in page.text
     assert "script" not in page.tags and "b" not in page.tags
+
+
+def test_names_cannot_steer_the_page(tmp_path: Path) -> None:
+    bell, turned, hebrew = "bell\x07", "a\u202eb", "\u05d0\u05d1"
+    graph = kk.FactorGraph(
+        [2, 2, 2],
+        [((0, 1, 2), np.ones(8))],
+        names=[bell, turned, hebrew],
+        states=[["x\x00", "y"]] * 3,
+    )
+    beliefs = kk.infer(graph, "bp")
+    path = tmp_path / "run.html"
+    infer_report(beliefs, path, model=bell, command=turned)
+    page = check_self_contained(path)
+    answer = kk.query(graph)
+    texts = [path.read_text(), beliefs._repr_html_(), answer._repr_html_()]
+    texts += [kk.query(graph, joint=[bell, turned])._repr_html_()]
+    texts += [kk.most_probable(graph, best=2)._repr_html_()]
+    for text in texts:
+        assert not re.search("[\x00-\x08\x0b-\x1f\u202e]", text)
+        assert r"bell\x07" in text and r"a\u202eb" in text
+    for text in texts[:3]:
+        assert f"<bdi>{hebrew}</bdi>" in text
+    assert "bdi" in page.tags
 
 
 def test_a_large_grid_stays_below_a_megabyte(tmp_path: Path) -> None:

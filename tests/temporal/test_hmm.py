@@ -299,3 +299,29 @@ def test_restarts_leave_a_poor_optimum() -> None:
     one = HMM(5, max_iter=60, random_state=0).fit(y)
     best = HMM(5, max_iter=60, restarts=8, random_state=0).fit(y)
     assert best.log_likelihood_ > one.log_likelihood_ + 2
+
+
+def test_attributes_in_the_words_of_hmmlearn() -> None:
+    rng = np.random.default_rng(0)
+    rows = np.concatenate([rng.normal(m, 1.0, (60, 1)) for m in (-4.0, 4.0, -4.0)])
+    hmm = HMM(2, random_state=0)
+    assert not hasattr(hmm, "transmat_")
+    with pytest.raises(TypeError, match="it is called states here"):
+        HMM(n_components=3)  # type: ignore[call-arg]
+    with pytest.raises(TypeError, match="it is called covariance here"):
+        HMM(3, covariance_type="diag")  # type: ignore[call-arg]
+    hmm.fit(rows)
+    np.testing.assert_array_equal(hmm.transmat_, hmm.model_.transition)
+    np.testing.assert_array_equal(hmm.startprob_, hmm.model_.start)
+    np.testing.assert_allclose(np.sort(hmm.means_.ravel()), [-4, 4], atol=0.5)
+    shares = hmm.predict_proba(rows)
+    np.testing.assert_array_equal(shares, hmm.smooth(rows).probabilities)
+    value, path = hmm.decode(rows)
+    np.testing.assert_array_equal(path, hmm.predict(rows))
+    m = hmm.model_
+    logs = m.emission.log_likelihood(rows)
+    by_hand = np.log(m.start[path[0]]) + np.log(m.transition[path[:-1], path[1:]]).sum()
+    assert value == pytest.approx(by_hand + logs[np.arange(len(path)), path].sum())
+    both, paths = hmm.decode([rows[:50], rows[50:]])
+    assert [len(p) for p in paths] == [50, 130] and both < 0.0
+    assert [len(p) for p in hmm.predict_proba([rows[:50], rows[50:]])] == [50, 130]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -9,9 +10,9 @@ from typing import Any
 
 import numpy as np
 import pytest
-from sklearn.exceptions import NotFittedError
+from sklearn.exceptions import ConvergenceWarning, NotFittedError
 
-from kikuchi.core.errors import KikuchiError
+from kikuchi.core.errors import KikuchiError, ModelError
 from kikuchi.temporal import (
     HMM,
     FactorialHMM,
@@ -21,6 +22,7 @@ from kikuchi.temporal import (
     StateSpace,
     TemporalICA,
 )
+from kikuchi.temporal.base import ExpectationMaximisation
 from kikuchi.temporal.sequences import read_sequences
 from kikuchi.temporal.state_space.inference import filter_states, sample_states
 from kikuchi.temporal.state_space.learning import (
@@ -154,12 +156,14 @@ def test_the_unit_of_the_state_does_not_raise_the_likelihood(state: int, initial
     first row would grow with it, and so would the state noise.
     """
     y = wandering(state)
-    em, up = (
-        LinearGaussianSSM(
-            state, learner=learner, initial=initial, tol=1e-9, max_iter=400, random_state=0
-        ).fit(y)
-        for learner in ("em", "gradient")
-    )
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ConvergenceWarning)  # rounding may end the climb
+        em, up = (
+            LinearGaussianSSM(
+                state, learner=learner, initial=initial, tol=1e-9, max_iter=400, random_state=0
+            ).fit(y)
+            for learner in ("em", "gradient")
+        )
     assert abs(em.trace_.objective[-1] - up.trace_.objective[-1]) < 1.5
     assert np.diagonal(up.model_.state_noise).max() < 1e3
     if initial == "learnt":  # the largest log-density of a row with deviation 1/8 is 1.16
@@ -305,3 +309,62 @@ def test_what_was_not_fitted_says_so(estimator: Any) -> None:
         estimator.forecast(np.zeros((5, 2)), 3)
     with pytest.raises(NotFittedError):
         estimator.sample(3)
+
+
+# ---------------------------------------------------------------------- flat priors
+
+
+def noisy_process(seed: int) -> Any:
+    rng = np.random.default_rng(seed)
+    x = np.zeros(200)
+    for t in range(1, 200):
+        x[t] = 0.9 * x[t - 1] + rng.normal()
+    return (x + 1.5 * rng.normal(size=200))[:, None]
+
+
+@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("learner", ["em", "gradient"])
+def test_a_flat_prior_with_learnt_dynamics_is_doubted(seed: int, learner: Any) -> None:
+    """Its likelihood grows without limit as outputs lose sight of the first state, up to where
+    rounding takes over: the fit ends there without falling, and is not called converged.
+    """
+    y = noisy_process(seed)
+    options: dict[str, Any] = {"learner": learner, "tol": 1e-8, "max_iter": 600, "random_state": 0}
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ConvergenceWarning)
+        fit = LinearGaussianSSM(2, initial="flat", **options).fit(y)
+    assert "has no maximum" in fit.warnings_[-1]
+    assert (np.diff(fit.trace_.objective) > -1e-3).all()
+    assert np.isclose(fit.log_likelihood(y), fit.log_likelihood_, rtol=1e-6)
+
+
+def test_a_flat_prior_with_known_dynamics_is_not_doubted() -> None:
+    start = StateSpace([[1.0]], [[1.0]], [[0.5]], [[1.0]])
+    fit = LinearGaussianSSM(
+        1, start=start, fixed=["transition", "output", "state_offset", "output_offset"],
+        initial="flat", tol=1e-4, random_state=0,
+    ).fit(noisy_process(0))  # fmt: skip
+    assert fit.converged_ and not fit.warnings_
+
+
+def test_an_iteration_that_fails_keeps_the_parameters_before_it() -> None:
+    def expectation(model: Any) -> tuple[float, Any]:
+        if model.level >= 3:
+            raise ModelError("too high")
+        return float(model.level), model.level
+
+    class Level:
+        def __init__(self, level: int) -> None:
+            self.level = level
+
+        def to_arrays(self) -> Any:
+            return {"level": np.array(self.level)}
+
+    em: Any = ExpectationMaximisation(
+        Level(0), expectation, lambda m, s: Level(s + 1), lambda a: Level(int(a["level"])), 1
+    )
+    assert [step.objective for step in em.steps()] == [0.0, 1.0, 2.0]
+    assert em.model.level == 2 and em.failure == "too high"
+    em = ExpectationMaximisation(Level(5), expectation, lambda m, s: m, Level, 1)
+    with pytest.raises(ModelError, match="too high"):
+        next(em.steps())

@@ -167,6 +167,59 @@ def test_singular_innovations_after_a_gap_are_refused() -> None:
         filter_states(model, y)
 
 
+@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("first", [1.0, 100.0])
+def test_outputs_that_rounding_of_the_noise_determines_are_refused(seed: int, first: float) -> None:
+    """Q = qq' + 1e-16 as stored is qq' and rounding, which would decide on a likelihood where the
+    output noise is smaller still.
+    """
+    rng = np.random.default_rng(seed)
+    turn, q = np.linalg.qr(rng.normal(size=(3, 3)))[0], rng.uniform(0.5, 2.0, size=(3, 1))
+    model = StateSpace(
+        turn, rng.normal(size=(3, 3)), q @ q.T + 1e-16 * np.eye(3), 1e-19 * np.eye(3),
+        initial_covariance=first * np.eye(3),
+    )  # fmt: skip
+    y = np.cumsum(rng.normal(size=(9, 3)), axis=0)
+    with pytest.raises(ModelError, match=r"outputs of step 1 is singular.*output_noise"):
+        filter_states(model, y)
+
+
+def test_known_zeros_of_the_noise_are_no_rounding() -> None:
+    """A trend of constant slope whose level alone has noise, seen twice with little noise."""
+    model = StateSpace(
+        [[1.0, 1.0], [0.0, 1.0]], [[1.0, 0.0], [1.0, 0.0]], np.diag([1.0, 0.0]),
+        1e-18 * np.eye(2), initial_covariance=np.eye(2),
+    )  # fmt: skip
+    y = sample_states(model, 9, 0)[1]
+    found, exact = smooth_states(model, y), exact_states(model, y)
+    assert abs(found.log_likelihood - exact.log_likelihood) < 1e-5
+    assert np.abs(found.covariance - exact.covariance).max() < 1e-12
+
+
+def test_a_known_start_is_not_hidden_by_later_noise() -> None:
+    noise = np.array([[1.0, 0.3], [0.3, 1.0]])
+    model = StateSpace(
+        np.eye(2), np.eye(2), noise, np.zeros((2, 2)), initial_covariance=1e-20 * np.eye(2)
+    )
+    y = sample_states(model, 6, 0)[1]
+    found = filter_states(model, y).log_likelihood
+    assert np.isclose(found, exact_states(model, y).log_likelihood, rtol=1e-9)
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+def test_the_covariance_form_is_refused_where_it_has_no_digits(threads: int) -> None:
+    """Two outputs of one state: all terms of the second one are rounding of the first."""
+    rng = np.random.default_rng(0)
+    model = StateSpace(
+        [[0.98]], rng.normal(size=(2, 1)), [[1.0]], 1e-18 * np.eye(2), initial_covariance=[[1.0]]
+    )
+    y = sample_states(model, 11, 0)[1]
+    y[3, 1] = np.nan
+    with pytest.raises(ModelError, match=r"no digits left.*form='square-root'"):
+        filter_states(model, y, form="covariance", threads=threads)
+    assert filter_states(model, y).form == "square-root"
+
+
 def test_units_do_not_decide_what_is_singular() -> None:
     """A state in a unit 10^12 times smaller has the same likelihood but for the change of unit."""
     model, y = drawn(0, 1e-2, steps=20)

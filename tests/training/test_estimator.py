@@ -108,3 +108,24 @@ def test_the_digest_of_a_file_does_not_depend_on_the_time(estimator: Any, tmp_pa
     assert headers[0]["times"] != headers[1]["times"]
     again = type(estimator).load(tmp_path / "slow")
     assert again.trace_.seconds == fitted.trace_.seconds
+
+
+@pytest.mark.parametrize(
+    ("option", "hint"),
+    [
+        ("n_components", "'n_components'; it is called n_hidden here"),
+        ("n_iter", "it is called epochs here"),
+        ("learning_rat", "did you mean 'learning_rate'"),
+    ],
+)
+def test_options_of_other_libraries_are_named(option, hint):
+    import pickle
+
+    from sklearn.base import clone
+
+    from kikuchi.boltzmann import RBM
+
+    with pytest.raises(TypeError, match=hint):
+        RBM(**{option: 3})
+    machine = RBM(3, random_state=0)
+    assert clone(machine).n_hidden == pickle.loads(pickle.dumps(machine)).n_hidden == 3

@@ -22,6 +22,7 @@ from kikuchi.boltzmann.machine import Machine
 from kikuchi.boltzmann.rules.rate_coded import replicas_of
 from kikuchi.core.arrays import Array, Ints
 from kikuchi.core.errors import DataError, MissingExtraError, ModelError
+from kikuchi.core.extras import install
 from kikuchi.core.seeds import generator
 
 try:
@@ -29,7 +30,7 @@ try:
     from sklearn.utils.validation import check_is_fitted
 except ImportError:
     raise MissingExtraError(
-        "machines of face pairs need scikit-learn; run: pip install 'kikuchi[learn]'"
+        f"machines of face pairs need scikit-learn; {install('learn')}"
     ) from None
 
 

@@ -20,7 +20,7 @@ _DRAWS = 500
 class BeliefEvaluation(MeasuredAnswer):
     """What was measured of a trained belief network.
 
-    `measures` are numbers by name: of sigmoid networks the mean bound of rows learnt from and held
+    `measures` are numbers by name: of sigmoid networks the mean bound of training rows and held
     out, the mean log-likelihood as estimated on some of them and the gap; of noisy-or networks the
     bracket; of threshold networks fractions of errors.
     """
@@ -40,8 +40,17 @@ class BeliefEvaluation(MeasuredAnswer):
 
     def facts(self) -> list[tuple[str, str]]:
         """The data, the network, how the training went, and what was measured."""
-        facts = [self.data_fact(), ("network", self._form()), *self.training_facts()]
-        return [*facts, *self.measured_facts()]
+        return [
+            self.data_fact(),
+            ("network", self._form()),
+            *self.training_facts(),
+            *self.measured_facts(),
+        ]
+
+    @property
+    def objective(self) -> float | None:
+        """The objective of the training, unless bounds were measured: it is of other rows."""
+        return None if self.measures else super().objective
 
     def _form(self) -> str:
         e = self.estimator
@@ -81,9 +90,7 @@ def evaluate(
 
 def _measure_errors(found: BeliefEvaluation, labels: tuple[Any, Any]) -> None:
     e = found.estimator
-    found.measures["errors on rows learnt from"] = float(
-        np.mean(e.predict(found.rows) != labels[0])
-    )
+    found.measures["errors on training rows"] = float(np.mean(e.predict(found.rows) != labels[0]))
     if found.held_out is not None:
         wrong = e.predict(found.held_out) != labels[1]
         found.measures["errors on rows held out"] = float(np.mean(wrong))
@@ -93,23 +100,26 @@ def _measure_errors(found: BeliefEvaluation, labels: tuple[Any, Any]) -> None:
 def _measure_bounds(found: BeliefEvaluation, seed: int, annealed: bool, new: bool) -> None:
     e = found.estimator
     groups = {
-        "these rows" if new else "rows learnt from": found.rows,
+        "these rows" if new else "training rows": found.rows,
         "rows held out": found.held_out,
     }
     if getattr(e, "posterior", "").startswith("gibbs"):
         groups = {}
+    sampled = hasattr(e, "log_likelihood")
     for name, rows in groups.items():
         if rows is not None:
-            some = rows[:_MOST_JUDGED]
+            # the rows of the likelihood, or the bound of others may stand above it
+            some = rows[: _MOST_SAMPLED if sampled else _MOST_JUDGED]
             found.measures[f"bound per row, {name}"] = e.score(some)
             if len(some) < len(rows):
-                found.notes[f"bound per row, {name}"] = f"first {len(some)}"
+                found.notes[f"bound per row, {name}"] = f"first {len(some)} rows"
     judged = found.rows if found.held_out is None else found.held_out
     judged = judged[:_MOST_SAMPLED]
-    if not hasattr(e, "log_likelihood"):
+    if not sampled:
         return
     likely = e.log_likelihood(judged, draws=_DRAWS, random_state=seed)
-    name = "log-likelihood per row"
+    which = "these rows" if new else found.judged
+    name = f"log-likelihood per row, {which}"
     found.measures[name] = likely.mean()
     exact = bool(np.array_equal(likely.lower, likely.upper))
     how = "exact" if exact else f"{_DRAWS} draws, ± {likely.error:.2g}"

@@ -17,6 +17,12 @@ if TYPE_CHECKING:
 
 Array = NDArray[Any]
 
+_CONNECTIONS = {
+    "brf": "no connections within a layer",
+    "hrf": "hidden units are connected with each other",
+    "poe": "visible units are connected with each other",
+    "fcrf": "all units are connected",
+}
 _MOST_JUDGED = 2000  # rows of which reconstructions and free energies are measured
 
 
@@ -55,7 +61,7 @@ class MachineEvaluation(RowsAnswer):
         size = f"{machine.n_visible} visible and {machine.n_hidden} hidden units"
         facts = [
             self.data_fact(),
-            ("machine", f"{type(e).__name__} ({machine.architecture}), {size}"),
+            ("machine", f"{type(e).__name__}, {size}; {_CONNECTIONS[machine.architecture]}"),
             *self.training_facts(),
         ]
         error = f"{self.reconstruction:.4g} rms; data vary by {self.spread:.4g}"

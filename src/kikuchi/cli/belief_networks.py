@@ -15,6 +15,7 @@ def train_belief_network(job: TrainingJob) -> None:
     """Train, save, measure and show."""
     from kikuchi.beliefnets.evaluation import evaluate
     from kikuchi.cli.estimators import fit_quietly
+    from kikuchi.core.progress import phase
     from kikuchi.training.trainer import COMPLETE
 
     training = job.training
@@ -26,10 +27,11 @@ def train_belief_network(job: TrainingJob) -> None:
         rows, held_out, shape, names = job.preparation.read_numbers(job.data, training.seed)
     with job.estimator(names) as estimator:
         fit_quietly(estimator, rows, *([] if labels is None else labels[:1]))
-    evaluation = evaluate(
-        estimator, rows, held_out, labels=labels, shape=shape, source=job.data, seed=training.seed,
-        annealed=training.log_z == "ais",
-    )  # fmt: skip
+    with phase("measuring"):
+        evaluation = evaluate(
+            estimator, rows, held_out, labels=labels, shape=shape, source=job.data,
+            seed=training.seed, annealed=training.log_z == "ais",
+        )  # fmt: skip
     complete = estimator.stopped_ in (*COMPLETE, "rounds")
     job.finish(evaluation, "beliefnet_page", "beliefnet_report", complete=complete)
 

@@ -21,7 +21,7 @@ import typer
 
 from kikuchi.cli import options
 from kikuchi.cli.startup import NOT_CONVERGED
-from kikuchi.core.text import printable
+from kikuchi.core.progress import phase
 
 if TYPE_CHECKING:
     from kikuchi.cli.console import Screen
@@ -127,12 +127,14 @@ def finish(
     `head` comes before the answer in JSON, `page` writes the report page, `files` are further files
     to write, `written` are those that exist already, `notes` are last remarks on standard error.
     """
+    from kikuchi.cli.flag_names import option_names, with_flags
     from kikuchi.cli.outputs import STANDARD_OUTPUT, write_json
 
     screen = output.screen
     screen.answer(answer)
+    names = option_names(output.context) if answer.warnings else {}
     for warning in () if output.quiet else answer.warnings:
-        typer.echo(printable(f"warning: {warning}"), err=True)
+        screen.note(f"warning: {with_flags(warning, names)}", always=True)
     targets: list[Path | None] = [*written, output.json]
     if output.json is not None:
         data = answer.to_dict()
@@ -142,7 +144,8 @@ def finish(
             write(path)
             targets.append(path)
     if output.report is not None and page is not None:
-        page(output.report, replay(output.context))
+        with phase("drawing the report"):
+            page(output.report, replay(output.context))
         targets.append(output.report)
     for path in targets:
         if path is not None and path != STANDARD_OUTPUT:

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import shutil
 import sys
+import textwrap
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 from kikuchi.core.compiling import COMPILING
 from kikuchi.core.progress import ProgressBar as ProgressBar
+from kikuchi.core.progress import hide_bars
 from kikuchi.core.text import printable, seconds
 
 if TYPE_CHECKING:
@@ -25,11 +28,13 @@ class Screen:
     def line(self, text: str = "") -> None:
         """One line of the answer."""
         if not self.quiet:
+            hide_bars()
             print(printable(text))
 
-    def note(self, text: str) -> None:
-        """A remark beside the answer, on standard error."""
-        if not self.quiet:
+    def note(self, text: str, *, always: bool = False) -> None:
+        """A remark beside the answer, on standard error; `always`, even on a silent screen."""
+        if always or not self.quiet:
+            hide_bars()
             print(printable(text), file=sys.stderr)
 
     def answer(self, answer: Answer) -> None:
@@ -47,7 +52,8 @@ class Screen:
             if further is not None:
                 self.table(*further)
         for remark in answer.remarks():
-            self.line(remark)
+            for line in _wrapped(remark):
+                self.line(line)
         if COMPILING.told:
             spent = seconds(COMPILING.compiled)
             self.note(f"compiling took {spent}, which no time above includes")
@@ -57,6 +63,7 @@ class Screen:
         if self.quiet:
             return
         pairs = [(printable(label), printable(value)) for label, value in pairs]
+        hide_bars()
         if sys.stdout.isatty():
             _rich_facts(pairs)
             return
@@ -69,6 +76,7 @@ class Screen:
         if self.quiet:
             return
         rows = [[printable(cell) for cell in row] for row in rows]
+        hide_bars()
         if sys.stdout.isatty():
             _rich_table(head, rows, right)
         else:
@@ -114,9 +122,25 @@ def _rich_table(head: Sequence[str], rows: Rows, right: Sequence[int]) -> None:
     from rich.table import Table
     from rich.text import Text
 
+    console = Console()
     table = Table(box=SIMPLE_HEAD, pad_edge=False, header_style="bold")
+    least = [_longest_word([name, *(row[k] for row in rows)]) for k, name in enumerate(head)]
+    whole = sum(least) + 2 * len(least) <= console.width  # or words must break somewhere
     for k, name in enumerate(head):
-        table.add_column(name, justify="right" if k in right else "left", overflow="fold")
+        side: Literal["left", "right"] = "right" if k in right else "left"
+        table.add_column(name, justify=side, overflow="fold", min_width=least[k] if whole else None)
     for row in rows:
         table.add_row(*(Text(cell) for cell in row))
-    Console().print(table)
+    console.print(table)
+
+
+def _longest_word(texts: Sequence[str]) -> int:
+    return max((len(word) for text in texts for word in text.split()), default=0)
+
+
+def _wrapped(text: str) -> list[str]:
+    """A remark broken between words at the width of the terminal; as it is elsewhere."""
+    if not text or not sys.stdout.isatty():
+        return [text]
+    width = shutil.get_terminal_size().columns
+    return textwrap.wrap(text, width, subsequent_indent="  ", break_long_words=False)

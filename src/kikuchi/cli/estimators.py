@@ -21,8 +21,10 @@ import typer
 from typer.core import TyperCommand
 
 from kikuchi.cli.command import keyword, with_parameters
+from kikuchi.cli.flag_names import option_names, with_flags
 from kikuchi.cli.options import option
-from kikuchi.core.errors import MethodError, suggestion
+from kikuchi.core.errors import KikuchiError, MethodError, suggestion
+from kikuchi.core.progress import hide_bars, phase
 
 _WORDS = "kikuchi words of the command line"
 
@@ -37,7 +39,8 @@ class EstimatorOptions:
     `classes` maps the words of the command line to classes of the package `home`, or to
     `package:Class`; `noun` is what such a word names. `flags` maps a field to its option with its
     letter and metavar, such as `--learner -l TEXT`. `same` maps a field of one class to that of
-    another whose option gives both. `defaults` take the place of those of the classes.
+    another whose option gives both. `defaults` take the place of those of the classes. `elsewhere`
+    maps fields to options that the command declares itself under another name.
     """
 
     home: str
@@ -46,6 +49,7 @@ class EstimatorOptions:
     noun: str = "method"
     defaults: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     same: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    elsewhere: Mapping[str, str] = dataclasses.field(default_factory=dict)
 
     @cached_property
     def fields(self) -> dict[str, dict[str, dataclasses.Field[Any]]]:
@@ -76,7 +80,8 @@ class EstimatorOptions:
         """The class that a word of the command line means."""
         self.check(word)
         package, name = self._place(word)
-        return getattr(import_module(package), name)
+        with phase("loading libraries"):
+            return getattr(import_module(package), name)
 
     def make(self, word: str, given: Given, **more: Any) -> Any:
         """The estimator with these options; those that it does not have are refused.
@@ -97,6 +102,15 @@ class EstimatorOptions:
         names = {f.name for f in fields.values()}
         defaults = {name: value for name, value in self.defaults.items() if name in names}
         return cls(**{**defaults, **own, **more})
+
+    def flag_names(self) -> dict[str, str | None]:
+        """The option of each field of the classes, None where the command line has none."""
+        found: dict[str, str | None] = {}
+        for word in self.classes:
+            for name, field in self.fields[word].items():
+                spec = self.flags.get(name) or self.elsewhere.get(field.name)
+                found[field.name] = spec.split()[0] if spec else None
+        return found
 
     def parameters(self) -> list[Any]:
         """The parameters of the command, as typer makes them."""
@@ -169,8 +183,8 @@ class EstimatorCommand(TyperCommand):
         if not hasattr(self, "declared"):
             self.declared = list(self.params)
             self.made: dict[tuple[str, ...], list[Any]] = {}
-        words = ctx.meta.get(_WORDS, [])
-        chosen = [(at, o.named(words)) for at, o in getattr(self.callback, "generated", [])]
+        places = [at for at, _ in getattr(self.callback, "generated", [])]
+        chosen = list(zip(places, self.named_options(ctx), strict=True))
         key = tuple(word for _, o in chosen for word in o.classes)
         if key not in self.made:
             self.made[key] = list(self.declared)
@@ -179,18 +193,33 @@ class EstimatorCommand(TyperCommand):
         self.params = self.made[key]
         return super().get_params(ctx)
 
+    def get_help(self, ctx: Any) -> str:
+        """The help, with no bar in its place; loading the classes may have shown one."""
+        text: str = super().get_help(ctx)
+        hide_bars()
+        return text
+
     def invoke(self, ctx: Any) -> Any:
         """Call the function with the parameters that it declares; it reads the others in `ctx`.
 
         Typer hands a function only the parameters that are in its signature.
         """
         names = {parameter.name for parameter in self.declared}
-        return ctx.invoke(self.callback, **{n: v for n, v in ctx.params.items() if n in names})
+        try:
+            return ctx.invoke(self.callback, **{n: v for n, v in ctx.params.items() if n in names})
+        except KikuchiError as error:
+            error.args = (with_flags(str(error), option_names(ctx)),)
+            raise
+
+    def named_options(self, ctx: Any) -> list[EstimatorOptions]:
+        """The options of the estimators that the words of the command line name."""
+        words = ctx.meta.get(_WORDS, [])
+        return [o.named(words) for _, o in getattr(self.callback, "generated", [])]
 
 
 def fit_quietly(estimator: Any, *data: Any) -> Any:
     """Fit; what there is to say is in `warnings_`, and shown once at the end."""
     import warnings
 
-    with warnings.catch_warnings(action="ignore"):
+    with warnings.catch_warnings(action="ignore"), phase("fitting"):
         return estimator.fit(*data)

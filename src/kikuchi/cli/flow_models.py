@@ -13,6 +13,7 @@ def train_flow(job: TrainingJob) -> None:
     import numpy as np
 
     from kikuchi.cli.estimators import fit_quietly
+    from kikuchi.core.progress import phase
     from kikuchi.flows.evaluation import evaluate
     from kikuchi.training.trainer import COMPLETE
 
@@ -29,5 +30,8 @@ def train_flow(job: TrainingJob) -> None:
         rows = np.asarray(rows)
     with job.estimator(names) as estimator:
         fit_quietly(estimator, rows, *([] if labels is None else labels[:1]))
-    evaluation = evaluate(estimator, rows, held_out, source=job.data, labels=labels)
+    with phase("measuring"):
+        evaluation = evaluate(
+            estimator, rows, held_out, source=job.data, labels=labels, names=names
+        )
     job.finish(evaluation, "flow_page", "flow_report", complete=estimator.stopped_ in COMPLETE)

@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from kikuchi.core.bins import interval_edges
 from kikuchi.core.budget import DEFAULT_BYTES, Budget, parse_bytes
 from kikuchi.core.errors import DataError, EvidenceError, FormatError, MethodError, suggestion
 from kikuchi.core.text import is_whole
@@ -32,6 +33,13 @@ def load_model(word: str, format: str | None = None) -> FactorGraph:
         from kikuchi.data import example
 
         return example(word.removeprefix(EXAMPLE))
+    if not _exists(word):
+        from kikuchi.data import examples
+
+        if word in examples():
+            raise FormatError(
+                word, None, "there is no such file", f"for the bundled model write {EXAMPLE}{word}"
+            )
     from kikuchi.graphs.formats import read
 
     return read(word)
@@ -66,6 +74,11 @@ def load_evidence(graph: FactorGraph, word: str | None) -> dict[int, int | list[
     if not _exists(word) and "=" in word:
         return as_observed(graph, _inline(graph, word))
     if not _exists(word):
+        colon = re.fullmatch(r"([^:,/\\]+):([^:,/\\]+)", word)
+        if colon is not None and (colon[1] in (graph.names or ()) or graph.names is None):
+            raise EvidenceError(
+                f"'{word}' is not of the form variable=state; write {colon[1]}={colon[2]}"
+            )
         raise EvidenceError(
             f'there is no evidence file {word}; give a file, or observations such as "x3=0"'
         )
@@ -186,6 +199,7 @@ def _observation(graph: FactorGraph, variable: int, state: str) -> int | list[fl
                 f"variable {graph.label(variable)}: '{state}' is not a list of probabilities "
                 "such as 0.3:0.7"
             ) from None
-    if not named and re.fullmatch(r"[+-]?[0-9]{1,18}", state):
+    intervals = graph.states is not None and interval_edges(graph.states[variable]) is not None
+    if not named and not intervals and re.fullmatch(r"[+-]?[0-9]{1,18}", state):
         return graph.state_index(variable, int(state))
     return graph.state_index(variable, state)

@@ -12,6 +12,7 @@ from typer.core import TyperCommand, TyperGroup
 from kikuchi.cli.startup import BAD_INPUT, OUTPUT_CLOSED
 from kikuchi.core.errors import KikuchiError
 from kikuchi.core.extras import extras_named
+from kikuchi.core.progress import CommandBar
 from kikuchi.core.text import one_line, printable
 
 SUMMARIES = {
@@ -104,8 +105,10 @@ class Commands(TyperGroup):
 
     def invoke(self, ctx: Any) -> Any:
         """Run a command; `KikuchiError` exits with 2. Ctrl-C is dealt with in `startup.main`."""
+        words = [*getattr(ctx, "_protected_args", ()), *ctx.args]
+        quiet = "--quiet" in words or "-q" in words
         try:
-            with extras_named():
+            with CommandBar(f"kikuchi {words[0] if words else ''}", quiet=quiet), extras_named():
                 return super().invoke(ctx)
         except KikuchiError as error:
             _print_error(str(error))

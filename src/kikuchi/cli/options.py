@@ -53,14 +53,14 @@ Plot = Annotated[Path | None, option("--plot OUT", "Draw a picture: .png or .svg
 Strict = Annotated[bool, option("--strict", "Exit with 3 when the run did not converge.")]
 Seconds = Annotated[
     float | None,
-    option("--seconds S", "Time budget, set-up included; the best so far is returned."),
+    option("--seconds S", "Time budget, compiling not counted; the best so far is returned."),
 ]
 Memory = Annotated[
     str | None,
     option("--memory SIZE", "Memory that a run may add to the process: 500MB, 2GB.  [4GB]"),
 ]
 Seed = Annotated[int | None, option("--seed N", "Seed of methods that use random numbers.")]
-FitSeed = Annotated[int, option("--seed N", "Random numbers.")]
+FitSeed = Annotated[int, option("--seed N", "Random seed.")]
 Cluster = Annotated[
     str | None,
     option(

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from kikuchi.core.errors import KikuchiError, suggestion
 from kikuchi.core.files import atomic_write, resolved, suffix_of
+from kikuchi.core.progress import hide_bars
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -137,6 +138,7 @@ def write_json(data: Any, path: Path) -> None:
     """One JSON object, to a file or (with -) to standard output; never NaN or infinity."""
     text = _json_text(data, plain=path == STANDARD_OUTPUT)  # whose encoding may be any
     if path == STANDARD_OUTPUT:
+        hide_bars()
         sys.stdout.write(text + "\n")
         sys.stdout.flush()
         return

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from kikuchi.cli.options import flag
 from kikuchi.core.errors import DataError
+from kikuchi.core.progress import phase
 from kikuchi.core.text import is_whole
 
 if TYPE_CHECKING:
@@ -173,7 +174,8 @@ class RowOptions:
 
         from kikuchi.core.tables import read_table
 
-        table = read_table(path, arrays=("data", "images", "X"), texts=True)
+        with phase("reading data"):
+            table = read_table(path, arrays=("data", "images", "X"), texts=True)
         if table.values.ndim < 2 or not table.values.size:
             raise DataError(f"{path}: rows of numbers are needed, got shape {table.values.shape}")
         flat = replace(table, values=table.values.reshape(len(table.values), -1))

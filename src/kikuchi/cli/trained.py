@@ -114,6 +114,12 @@ def load_trained(model: str) -> tuple[Any, TrainedKind]:
     return getattr(importlib.import_module(f"kikuchi.{kind.room}"), name).load(model), kind
 
 
+def class_of(model: str) -> tuple[str, str]:
+    """The package and the name of the class of a file."""
+    name = str(read_header(model)[1]["estimator"])
+    return f"kikuchi.{ESTIMATORS[name].room}", name
+
+
 # ---------------------------------------------------------------------- info
 
 

@@ -19,6 +19,7 @@ from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING, Any
 
 from kikuchi.core.errors import KikuchiError, MissingExtraError
+from kikuchi.core.extras import install
 from kikuchi.core.interrupts import deferred_interrupts
 from kikuchi.core.parallel import THREAD_LIMITS, TICK, ChunkReport, Job, Stopped, run_chunk, using
 from kikuchi.core.text import is_whole
@@ -180,9 +181,7 @@ def open_cluster(address: str) -> Iterator[DaskCluster]:
     try:
         import distributed
     except ImportError:
-        raise MissingExtraError(
-            "a cluster needs Dask; run: pip install 'kikuchi[cluster]'"
-        ) from None
+        raise MissingExtraError(f"a cluster needs Dask; {install('cluster')}") from None
     count = _local_workers(address)
     if count is None:
         _check_address(address)

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import os
+import time
 import warnings
-from collections.abc import Callable
-from contextlib import suppress
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from typing import Any
 
 import numba
@@ -14,15 +16,21 @@ from numba.core.registry import CPUDispatcher
 from numba.core.types import IntegerLiteral
 from numba.core.types.misc import unliteral
 
-from kikuchi.core.compiling import COMPILING, is_interpreted
+from kikuchi.core.compiling import COMPILING, PATIENCE, is_interpreted
 from kikuchi.core.loop_cache import LoopCache
 
 _WARNED = "KIKUCHI_WARNED_BY"  # the process that warned, so that its workers do not
 _unsaid = [True]
 
 
-def njit(*, cache: bool, **options: Any) -> Callable[[Callable[..., Any]], Any]:
+def njit(
+    *, cache: bool, plain_up_to: int = 0, **options: Any
+) -> Callable[[Callable[..., Any]], Any]:
     """Numba's `njit`, with a cache on disk that never stands in the way.
+
+    With `plain_up_to`, a loop that is not on disk runs as plain Python on arrays of so many entries
+    together, until `PATIENCE` ends. This is for loops that plan and count: their results are the
+    same either way.
 
     Where no folder can be written, loops are compiled in each process, after one warning. An index
     on disk that cannot be read, such as that of a version with other types, counts as empty.
@@ -39,7 +47,7 @@ def njit(*, cache: bool, **options: Any) -> Callable[[Callable[..., Any]], Any]:
     """
     relaxed = options.get("fastmath") or ()
     reorders = (relaxed is True or "reassoc" in relaxed) and options.get("inline") != "always"
-    options = {"fastmath": False, "forceinline": reorders, **options}
+    options = {"fastmath": False, "forceinline": reorders, "no_cfunc_wrapper": True, **options}
 
     def compiled(function: Callable[..., Any]) -> Any:
         loop: Any = numba.njit(**options)(function)
@@ -48,6 +56,7 @@ def njit(*, cache: bool, **options: Any) -> Callable[[Callable[..., Any]], Any]:
         template = loop.get_call_template
         loop.get_call_template = lambda args, kws: template(*_without_values(args, kws))
         loop.__class__ = Loop
+        loop.plain_up_to = plain_up_to
         if cache:
             try:
                 loop._cache = LoopCache(function)
@@ -56,6 +65,14 @@ def njit(*, cache: bool, **options: Any) -> Callable[[Callable[..., Any]], Any]:
         return loop
 
     return compiled
+
+
+_PLANNED = 15_000  # entries of arrays: a model of some hundred variables
+
+planner = njit(cache=True, error_model="numpy", plain_up_to=_PLANNED)
+"""How loops are compiled that plan the work of others. Most models are planned once, for less time
+than it takes to compile one of these loops.
+"""
 
 
 def _without_values(args: Any, kws: Any) -> tuple[Any, Any]:
@@ -73,11 +90,21 @@ def _plain(kind: Any) -> Any:
 class Loop(CPUDispatcher):  # type: ignore[misc]
     """A compiled function that runs as plain Python within `interpreted`."""
 
+    plain_up_to: int
+
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Call it."""
         if is_interpreted():
             return self.py_func(*args, **kwargs)
+        if self.plain_up_to and not self.overloads and self._waits(args):
+            with PATIENCE.running():
+                return self.py_func(*args, **kwargs)
         return super().__call__(*args, **kwargs)
+
+    def _waits(self, args: tuple[Any, ...]) -> bool:
+        """Whether the loop is better not compiled for these arguments."""
+        on_disk = isinstance(self._cache, LoopCache) and self._cache.is_kept()
+        return not on_disk and PATIENCE.allows(args, self.plain_up_to)
 
 
 class _CompilingListener(event.Listener):  # type: ignore[misc]
@@ -91,6 +118,46 @@ class _CompilingListener(event.Listener):  # type: ignore[misc]
 
 
 event.register("numba:compile", _CompilingListener())
+
+
+class LoopTimes(event.Listener):  # type: ignore[misc]
+    """The CPU seconds of each loop that was compiled, without loops within it, and its forms.
+
+    >>> with measured_loops() as times:
+    ...     njit(cache=False)(lambda x: 2 * x)(3)
+    6
+    >>> list(times.forms.values()), sum(times.seconds.values()) > 0
+    ([1], True)
+    """
+
+    def __init__(self) -> None:
+        self.seconds: Counter[str] = Counter()
+        self.forms: Counter[str] = Counter()
+        self._open: list[tuple[float, float]] = []  # when it began, and the seconds of those within
+
+    def on_start(self, event: Any) -> None:
+        """A compilation begins."""
+        self._open.append((time.process_time(), 0.0))
+
+    def on_end(self, event: Any) -> None:
+        """The compilation that began last ends."""
+        began, within = self._open.pop()
+        taken = time.process_time() - began
+        function = event.data["dispatcher"].py_func
+        name = f"{function.__module__.removeprefix('kikuchi.')}.{function.__name__}"
+        self.seconds[name] += taken - within
+        self.forms[name] += 1
+        if self._open:
+            outer_began, outer_within = self._open.pop()
+            self._open.append((outer_began, outer_within + taken))
+
+
+@contextmanager
+def measured_loops() -> Iterator[LoopTimes]:
+    """Measure every compilation within."""
+    times = LoopTimes()
+    with event.install_listener("numba:compile", times):
+        yield times
 
 
 def _warn_once() -> None:

@@ -7,24 +7,30 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
 from contextvars import ContextVar
+from typing import Any
 
 import numpy as np
 
 from kikuchi.core.log import logger
 
 _LOG = logger("compiling")
-_SAID_AFTER = 1.0  # seconds of compiling before the user is told
+SAID_AFTER = 1.0  # seconds of compiling before the user is told
 NOTICE = (
-    "kikuchi: compiling loops, mostly for 5 to 40 seconds. It happens once: they are kept on disk. "
+    "kikuchi: compiling loops (once: they are kept on disk), mostly for 5 to 40 seconds. "
     "Time limits do not count it. `kikuchi warm-up` compiles all of them beforehand."
+)
+PROGRAMS_NOTICE = (
+    "kikuchi: compiling JAX programs (once for data of this shape: they are kept on disk), mostly "
+    "for 2 to 15 seconds. Time limits do not count it."
 )
 
 
-def _print_notice() -> None:
-    print(NOTICE, file=sys.stderr, flush=True)
+def _print_notice(text: str) -> None:
+    print(text, file=sys.stderr, flush=True)
 
 
 _interpreted: ContextVar[bool | None] = ContextVar("interpreted", default=None)
+_patient: ContextVar[bool] = ContextVar("patient", default=True)
 
 
 @contextmanager
@@ -52,6 +58,22 @@ def interpreted(wanted: bool = True) -> Iterator[None]:
         _interpreted.reset(token)
 
 
+@contextmanager
+def everything_compiled() -> Iterator[None]:
+    """Compile every loop that is called within, also one that small work would run as Python.
+
+    >>> with everything_compiled(), interpreted():
+    ...     is_interpreted()
+    False
+    """
+    decided, patient = _interpreted.set(False), _patient.set(False)
+    try:
+        yield
+    finally:
+        _patient.reset(patient)
+        _interpreted.reset(decided)
+
+
 def is_interpreted() -> bool:
     """Whether loops run as plain Python at present.
 
@@ -61,12 +83,58 @@ def is_interpreted() -> bool:
     return bool(_interpreted.get())
 
 
+class Patience:
+    """The seconds that loops may run as plain Python in this process before they are compiled.
+
+    A loop whose results do not depend on how it is run, such as one that counts and sorts, runs as
+    plain Python on small arguments as long as it is not on disk. Once these runs have taken `limit`
+    seconds together, compiling pays. At most twice the least possible time is spent this way.
+
+    >>> patience = Patience(limit=1.0)
+    >>> patience.allows((np.zeros(3), (np.zeros(4), 5)), entries=7)
+    True
+    >>> patience.allows((np.zeros(3), (np.zeros(4), 5)), entries=6)
+    False
+    """
+
+    def __init__(self, limit: float) -> None:
+        self.limit = limit
+        self.spent = 0.0
+
+    def allows(self, arguments: tuple[Any, ...], entries: int) -> bool:
+        """Whether a loop may run on these arguments, arrays of at most so many entries."""
+        return _patient.get() and self.spent < self.limit and _entries(arguments) <= entries
+
+    @contextmanager
+    def running(self) -> Iterator[None]:
+        """Run as plain Python within, and count the seconds."""
+        begin = time.thread_time()
+        token = _interpreted.set(True)
+        try:
+            with np.errstate(all="ignore"):
+                yield
+        finally:
+            _interpreted.reset(token)
+            self.spent += time.thread_time() - begin
+
+
+def _entries(value: Any) -> int:
+    """Entries of all arrays among some arguments."""
+    if isinstance(value, tuple):
+        return sum(map(_entries, value))
+    return value.size if isinstance(value, np.ndarray) else 0
+
+
+PATIENCE = Patience(limit=4.0)
+"""Of this process; `core.compiled` uses it."""
+
+
 class CompilingTime:
     """The seconds that compiling and loading have taken so far, nested ones counted once.
 
-    `tell` is called once, when compiling has taken a second, and prints a line to standard error;
-    None for silence. `told` says that it was called. Loading loops from disk is counted without a
-    word: a quarter of a second where a process runs its first loop.
+    `tell` is called once with a line of text, when compiling has taken a second, and prints it to
+    standard error; None for silence. `told` says that it was called. Loading loops from disk is
+    counted without a word: a quarter of a second where a process runs its first loop.
 
     >>> taken = CompilingTime()
     >>> taken.begin(); taken.begin(); taken.end(); taken.end()
@@ -77,7 +145,9 @@ class CompilingTime:
     def __init__(self) -> None:
         self.seconds = 0.0
         self.loading = 0.0  # the part of it that went into loading
-        self.tell: Callable[[], None] | None = _print_notice
+        self.loops = 0  # that were compiled
+        self.programs = 0
+        self.tell: Callable[[str], None] | None = _print_notice
         self.told = False
         self._depth = 0
         self._began = 0.0
@@ -98,12 +168,28 @@ class CompilingTime:
             current = 0.0
         if loaded:
             return
-        tell = self.tell
-        if tell is not None and not self.told and self.compiled + current > _SAID_AFTER:
-            self.told = True
-            tell()
+        self.loops += 1
+        if self.compiled + current > SAID_AFTER:
+            self.say(NOTICE)
         if self._depth == 0:
             _LOG.info("compiled loops for %.1f s so far", self.compiled)
+
+    def add(self, seconds: float, *, loaded: bool = False) -> None:
+        """Count a program that was compiled elsewhere, or loaded."""
+        self.seconds += seconds
+        self.loading += seconds if loaded else 0.0
+        self.programs += not loaded
+
+    def say(self, text: str) -> None:
+        """Tell the user, once in this process."""
+        if self.tell is not None and not self.told:
+            self.told = True
+            self.tell(text)
+
+    @property
+    def busy(self) -> bool:
+        """Whether something is being compiled or loaded at present."""
+        return self._depth > 0
 
     @property
     def compiled(self) -> float:

@@ -53,6 +53,14 @@ class DataError(KikuchiError, ValueError):
     """Rows of data that cannot be read, or do not fit the model."""
 
 
+class MissingModelFileError(FormatError, FileNotFoundError):
+    """A file of a model that does not exist."""
+
+
+class MissingDataFileError(DataError, FileNotFoundError):
+    """A file of data that does not exist."""
+
+
 class EvidenceError(KikuchiError, ValueError):
     """Evidence about an unknown variable or state, or of a kind that a method cannot use."""
 
@@ -63,6 +71,10 @@ class ImpossibleEvidenceError(EvidenceError):
 
 class MethodError(KikuchiError, ValueError):
     """An unknown method or option, or a value that the option does not take."""
+
+
+class UnknownOptionError(MethodError, TypeError):
+    """A keyword argument that an estimator does not have."""
 
 
 class BudgetError(KikuchiError):

@@ -25,6 +25,15 @@ EXTRAS = {
 """Modules by the extra of `pyproject.toml` that installs them."""
 
 
+def install(extra: str) -> str:
+    """How an extra is installed; the one place that says it.
+
+    >>> install("learn")
+    "run pip install '.[learn]' in a clone of kikuchi"
+    """
+    return f"run pip install '.[{extra}]' in a clone of kikuchi"
+
+
 @contextmanager
 def extras_named() -> Iterator[None]:
     """A package of an extra that is not installed becomes an error with the command that does."""
@@ -35,6 +44,6 @@ def extras_named() -> Iterator[None]:
         for extra, packages in EXTRAS.items():
             if package in packages:
                 raise MissingExtraError(
-                    f"this needs {package}, which is not installed; pip install 'kikuchi[{extra}]'"
+                    f"this needs {package}, which is not installed; {install(extra)}"
                 ) from None
         raise

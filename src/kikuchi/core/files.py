@@ -6,6 +6,7 @@ Every file that is read comes in through here: `read_bytes` and `read_text` for 
 
 from __future__ import annotations
 
+import csv
 import glob
 import io
 import json
@@ -20,14 +21,21 @@ from pathlib import Path
 from typing import IO, Any
 
 from kikuchi.core.budget import DEFAULT_BYTES, format_bytes
-from kikuchi.core.errors import BudgetError, DataError, FormatError, KikuchiError
+from kikuchi.core.errors import (
+    BudgetError,
+    DataError,
+    FormatError,
+    KikuchiError,
+    MissingDataFileError,
+    MissingModelFileError,
+)
 from kikuchi.core.text import one_line
 
 PathName = str | PathLike[str]
 
 _CHUNK = 1 << 20
 _BYTES_PER_LETTER_OF_JSON = 30  # an empty list takes two letters and 56 bytes
-_BYTES_PER_LETTER_OF_TEXT = 8  # a line, its pieces and its cells
+_BYTES_PER_LETTER_OF_TEXT = 24  # a line, its pieces and its cells, of two letters each
 _MOST_DIGITS = 308  # of an integer that is surely below the largest double
 _LIMIT: ContextVar[int | None] = ContextVar("bytes for reading a file", default=DEFAULT_BYTES)
 
@@ -66,6 +74,17 @@ def require_room(path: PathName, needed: int | float, what: str) -> None:
         )
 
 
+def affordable(most: int, bytes_each: int) -> int:
+    """How many things of so many bytes to read at once: at most half the limit of reading.
+
+    >>> with reading_limit(1000):
+    ...     affordable(100, 8), affordable(10, 8), affordable(10, 4000)
+    (62, 10, 1)
+    """
+    limit = _LIMIT.get()
+    return most if limit is None else max(1, min(most, limit // (2 * bytes_each)))
+
+
 @contextmanager
 def guarded_reading(
     path: PathName, what: str, error: type[DataError] | type[FormatError] = DataError
@@ -91,6 +110,10 @@ use another file
         why = f"cannot be read as {what}: {_reason(fault)}"
         if isinstance(fault, OSError) and fault.errno is not None and fault.strerror:
             why = f"cannot be read: {fault.strerror}"
+        if isinstance(fault, FileNotFoundError):
+            if error is FormatError:
+                raise MissingModelFileError(path, None, why, "check the name") from None
+            raise MissingDataFileError(f"{fspath(path)}: {why}; check the name") from None
         if error is FormatError:
             raise FormatError(path, None, why, "use another file") from None
         raise DataError(f"{fspath(path)}: {why}; use another file") from None
@@ -210,6 +233,30 @@ def open_text(path: PathName) -> Iterator[IO[str]]:
             raw: Any = opened.enter_context(Path(path).open("rb"))
             packed: Any = gzip.GzipFile(fileobj=raw) if is_compressed(path) else raw
         yield opened.enter_context(io.TextIOWrapper(packed, encoding="utf-8-sig", newline=""))
+
+
+def limited_rows(lines: Iterator[str], path: PathName, delimiter: str) -> Iterator[list[str]]:
+    """Yield the rows of cells of a text, each within the limit of reading.
+
+    Cells in quotes may go over several lines, so that a row can be of any length although each of
+    its lines is short.
+
+    >>> list(limited_rows(iter(['a,"two\\n', 'lines"\\n']), "a.csv", ","))
+    [['a', 'two\\nlines']]
+    """
+    letters = 0
+
+    def counted() -> Iterator[str]:
+        nonlocal letters
+        for line in lines:
+            letters += len(line)
+            require_room(path, _BYTES_PER_LETTER_OF_TEXT * letters, "a row")
+            yield line
+
+    with guarded_reading(path, "text"):
+        for row in csv.reader(counted(), delimiter=delimiter):
+            letters = 0
+            yield row
 
 
 def limited_lines(file: IO[str], path: PathName) -> Iterator[str]:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from html import escape
 from typing import Any
 
 import numpy as np
 
 from kikuchi.core.arrays import Array
 from kikuchi.core.errors import MissingExtraError, ModelError
+from kikuchi.core.extras import install
+from kikuchi.core.text import html_text
 
 Rows = Sequence[tuple[str, Sequence[str], Array]]
 """The name of a variable, the names of its states, and a number for each."""
@@ -20,9 +21,7 @@ def pandas_module() -> Any:
     try:
         import pandas
     except ImportError:
-        raise MissingExtraError(
-            "a table of pandas needs pandas; pip install 'kikuchi[data]'"
-        ) from None
+        raise MissingExtraError(f"a table of pandas needs pandas; {install('data')}") from None
     return pandas
 
 
@@ -31,9 +30,7 @@ def xarray_module() -> Any:
     try:
         import xarray
     except ImportError:
-        raise MissingExtraError(
-            "arrays with names need xarray; pip install 'kikuchi[data]'"
-        ) from None
+        raise MissingExtraError(f"arrays with names need xarray; {install('data')}") from None
     return xarray
 
 
@@ -123,11 +120,11 @@ def html_states(rows: Rows, column: str = "probability") -> str:
     body = []
     for name, states, values in rows:
         for k, (state, value) in enumerate(zip(states, values.tolist(), strict=True)):
-            label = f'<th rowspan="{len(states)}">{escape(name)}</th>' if k == 0 else ""
+            label = f'<th rowspan="{len(states)}">{html_text(name)}</th>' if k == 0 else ""
             body.append(
-                f"<tr>{label}<td>{escape(state)}</td><td>{value:.6g}</td><td>{bar(value)}</td></tr>"
+                f"<tr>{label}<td>{html_text(state)}</td><td>{value:.6g}</td><td>{bar(value)}</td></tr>"
             )
-    head = f"<tr><th>variable</th><th>state</th><th>{escape(column)}</th><th></th></tr>"
+    head = f"<tr><th>variable</th><th>state</th><th>{html_text(column)}</th><th></th></tr>"
     return f"<table><thead>{head}</thead><tbody>{''.join(body)}</tbody></table>"
 
 
@@ -138,7 +135,7 @@ def html_facts(title: str, facts: Sequence[tuple[str, str]], note: str = "") -> 
     '<p><b>A model</b></p><table><tbody><tr><th>factors</th><td>3</td></tr></tbody></table>'
     """
     body = "".join(
-        f"<tr><th>{escape(label)}</th><td>{escape(value)}</td></tr>" for label, value in facts
+        f"<tr><th>{html_text(label)}</th><td>{html_text(value)}</td></tr>" for label, value in facts
     )
-    end = f"<p><small>{escape(note)}</small></p>" if note else ""
-    return f"<p><b>{escape(title)}</b></p><table><tbody>{body}</tbody></table>{end}"
+    end = f"<p><small>{html_text(note)}</small></p>" if note else ""
+    return f"<p><b>{html_text(title)}</b></p><table><tbody>{body}</tbody></table>{end}"

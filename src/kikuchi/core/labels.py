@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from kikuchi.core.bins import interval_of
 from kikuchi.core.errors import KikuchiError, suggestion
 
 _NUMBER = re.compile(r"[+-]?[0-9]+(\.[0-9]*)?")
@@ -44,12 +45,12 @@ def place_of(labels: Sequence[str], word: Any) -> int | None:
 give a name as a text, such as '1'
     """
     if isinstance(word, str):
-        return labels.index(word) if word in labels else None
+        return labels.index(word) if word in labels else interval_of(labels, word)
     if isinstance(word, bool | np.bool_):
         texts = (str(word), str(word).lower(), str(word).upper())
         return next((labels.index(text) for text in texts if text in labels), None)
     if not isinstance(word, int | np.integer):
-        return None
+        return interval_of(labels, word)
     number = int(word)
     counted = number if 0 <= number < len(labels) else None
     if str(number) not in labels:
@@ -75,6 +76,9 @@ def place_of_cell(labels: Sequence[str], cell: Any) -> int | None:
     if not isinstance(cell, int | float | np.number):
         return place_of(labels, str(cell))
     number = float(cell)
+    interval = interval_of(labels, number)
+    if interval is not None:
+        return interval
     counted = int(number) if number.is_integer() and 0 <= number < len(labels) else None
     if not names_numbers(labels):
         return counted

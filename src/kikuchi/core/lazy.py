@@ -13,6 +13,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
+from kikuchi.core.errors import MissingExtraError
 from kikuchi.core.extras import extras_named
 
 
@@ -42,7 +43,10 @@ def public_names(
     def find(name: str) -> Any:
         if name not in homes:
             raise AttributeError(f"module {package!r} has no attribute {name!r}")
-        with extras_named():
-            return getattr(import_module(homes[name]), name)
+        try:
+            with extras_named():
+                return getattr(import_module(homes[name]), name)
+        except MissingExtraError as error:
+            raise error.with_traceback(None) from None  # frames of the import say nothing more
 
     return find, lambda: names, names

@@ -71,6 +71,12 @@ class LoopCache(FunctionCache):  # type: ignore[misc]
             source_stamp=self._place,
         )
 
+    def is_kept(self) -> bool:
+        """Whether some compiled form is on disk, shipped or the user's."""
+        folders = [self._folder] if shipped_target() is None else [SHIPPED, self._folder]
+        name = f"{self._impl.filename_base}.nbi"
+        return any((folder / self._place / name).exists() for folder in folders)
+
     def load_overload(self, sig: Any, target_context: Any) -> Any:
         """A compiled form; None if there is none that this version can read."""
         COMPILING.begin()

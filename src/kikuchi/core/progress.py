@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -12,7 +13,12 @@ from typing import Any, Protocol, runtime_checkable
 from kikuchi.core.errors import MethodError
 
 _LABEL = 32  # characters of a label beside a bar
+_BAR = 20  # characters of a bar
 _LINES_EVERY = 2.0  # seconds between two lines where there is no terminal
+_APPEARS_AFTER = 1.0  # seconds before a bar without a report, or an estimate of the time left
+
+_OPEN: list[ProgressBar] = []  # bars of this process, the innermost last
+_PHASES: list[str] = []
 
 
 @runtime_checkable
@@ -36,8 +42,8 @@ def silent(
 
 
 @contextmanager
-def shown(progress: ProgressOption, label: str) -> Iterator[Progress]:
-    """Whom a run tells: a bar under this label for True, nobody for None and False.
+def shown(progress: ProgressOption, label: str | ProgressBar) -> Iterator[Progress]:
+    """Whom a run tells: a bar under this label, or this bar, for True, nobody for None and False.
 
     The bar stands on standard error and goes when the block ends; where that is no terminal, and
     no notebook, there is a line every two seconds.
@@ -53,7 +59,7 @@ got 'yes'
     if progress is None or progress is False:
         yield silent
     elif progress is True:
-        with ProgressBar(label, lines=True) as bar:
+        with ProgressBar(label, lines=True) if isinstance(label, str) else label as bar:
             yield bar
     elif callable(progress):
         yield progress
@@ -64,11 +70,18 @@ got 'yes'
 
 
 class ProgressBar:
-    """A bar on standard error with the residual and the objective.
+    """A line on standard error: the phase of a run, how far it is, the time it took and the most
+    that it may still take.
 
-    It appears with the first report, so that a quick run shows none and imports nothing. Where
-    standard error is no terminal and no notebook there is nothing, or with `lines` a line now and
-    then.
+    Within its `with` block it appears after a second, or with the first report, so that a quick run
+    shows none and imports nothing. Of bars within each other the innermost is shown. Where standard
+    error is no terminal and no notebook there is nothing, or with `lines` a line now and then.
+
+    Parameters
+    ----------
+    label : what runs.
+    quiet : show nothing at all.
+    lines : print a line every two seconds where there is no terminal.
     """
 
     def __init__(self, label: str, *, quiet: bool = False, lines: bool = False) -> None:
@@ -76,10 +89,25 @@ class ProgressBar:
         self.shown = not quiet and (sys.stderr.isatty() or (lines and _in_notebook()))
         self._lines = lines and not quiet and not self.shown
         self._next_line = 0.0
-        self._bar: Any = None
-        self._task: Any = None
+        self._live: Any = None
+        self._timer: threading.Timer | None = None
+        self._lock = threading.RLock()  # the timer opens the bar in a thread of its own
+        self._began = time.monotonic()
+        self._forget()
+
+    def _forget(self) -> None:
+        """Nothing has been reported yet."""
+        self.done = self.total = 0
+        self.detail = ""
+        self._part = 0.0
+        self._first: tuple[float, float] | None = None  # when, and where the run was
 
     def __enter__(self) -> ProgressBar:
+        self._began = time.monotonic()
+        if self.shown:
+            visible = bool(_OPEN) and _OPEN[-1].hide()
+            _OPEN.append(self)
+            self.appear_later(0.0 if visible else _APPEARS_AFTER)
         return self
 
     def __exit__(
@@ -88,19 +116,48 @@ class ProgressBar:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        self.close()
+        if self in _OPEN:
+            _OPEN.remove(self)
+        visible = self.hide()
+        self._forget()
+        if _OPEN:
+            _OPEN[-1].appear_later(0.1 if visible else _APPEARS_AFTER)
 
     def close(self) -> None:
-        """Take the bar away."""
-        if self._bar is not None:
-            self._bar.stop()
-            self._bar = None
+        """Take the bar away, and forget what was reported."""
+        self.hide()
+        self._forget()
+
+    def hide(self) -> bool:
+        """Take the bar away until the next report; returns whether it was visible."""
+        with self._lock:
+            if self._timer is not None:
+                self._timer.cancel()
+                self._timer = None
+            visible = self._live is not None
+            if visible:
+                self._live.stop()
+                self._live = None
+        return visible
+
+    def appear_later(self, seconds: float = _APPEARS_AFTER) -> None:
+        """Show the bar after some seconds, unless it is hidden before."""
+        with self._lock:
+            if self._timer is None and self._live is None:
+                self._timer = threading.Timer(seconds, self._open)
+                self._timer.daemon = True
+                self._timer.start()
 
     def relabel(self, label: str) -> ProgressBar:
         """Begin a new run under another name."""
         self.close()
         self.label = label
+        self._began = time.monotonic()
         return self
+
+    def part_done(self, part: float) -> None:
+        """So much of the iteration after the last report is done, from 0 to 1."""
+        self._part = part
 
     def __call__(
         self, done: int, total: int, *, residual: float | None, objective: float | None
@@ -108,20 +165,125 @@ class ProgressBar:
         """Show how far a run is."""
         if not (self.shown or self._lines):
             return
-        parts = [
+        if done < self.done or total != self.total:
+            self._first = None  # another run
+        if done != self.done:
+            self._part = 0.0
+        self.done, self.total = done, total
+        self.detail = "  ".join(
             f"{name} {value:.6g}"
             for name, value in (("residual", residual), ("objective", objective))
             if value is not None
-        ]
+        )
+        self.seconds_left()
+        self.refresh()
+
+    def refresh(self) -> None:
+        """Show the present state: open the bar, or print a line if it is time for one."""
         if self._lines:
             if time.monotonic() >= self._next_line:
                 self._next_line = time.monotonic() + _LINES_EVERY
-                place = f"{done} of {total}" if total else str(done)
-                print("  ".join([f"{self.label}: {place}", *parts]), file=sys.stderr)
-            return
-        if self._bar is None:
-            self._bar, self._task = _rich_progress(self.label, total)
-        self._bar.update(self._task, completed=done, total=total or None, detail="  ".join(parts))
+                words = [self.label, *(part for part in self.texts() if part)]
+                print(f"{words[0]}: {'  '.join(words[1:])}", file=sys.stderr)
+        elif self._live is None and self.shown:
+            self._open()
+
+    def seconds_left(self) -> float | None:
+        """The most seconds that the run may still take at its speed so far, if that is known."""
+        place, now = self.done + self._part, time.monotonic()
+        if self._first is None:
+            self._first = now, place
+        began, first = self._first
+        if not self.total or place <= first or now - began < _APPEARS_AFTER:
+            return None
+        return (now - began) * (self.total - place) / (place - first)
+
+    @property
+    def begun(self) -> bool:
+        """Whether anything of the first iteration is done."""
+        return self.done + self._part > 0
+
+    def texts(self) -> list[str]:
+        """The phase with the place in it, the times, and what was reported."""
+        place = f"{self.done}/{self.total}" if self.total and self.begun else str(self.done or "")
+        left = self.seconds_left() if self.total else None
+        taken = minutes(time.monotonic() - self._began)
+        times = taken if left is None else f"{taken}, up to {minutes(left)} left"
+        return [f"{current_phase()} {place}".strip(), times, self.detail]
+
+    def _open(self) -> None:
+        """Show the bar; called by the timer too."""
+        with self._lock:
+            self._timer = None
+            if self._live is None and (not _OPEN or _OPEN[-1] is self):
+                self._live = _rich_line(self)
+                self._live.start(refresh=True)
+
+
+class CommandBar(ProgressBar):
+    """The bar of a whole command: the phase it is in, where no run within it reports more."""
+
+    def texts(self) -> list[str]:
+        """The phase, and the time since the command began."""
+        return [current_phase() or "working", minutes(time.monotonic() - self._began), ""]
+
+
+def hide_bars() -> None:
+    """Take every bar away for now, so that something can be printed."""
+    if _OPEN:
+        _OPEN[-1].hide()
+        _OPEN[-1].appear_later()
+
+
+@contextmanager
+def phase(name: str) -> Iterator[None]:
+    """Name what a run does within the block; bars show the innermost name.
+
+    Parameters
+    ----------
+    name : a few words, such as "start by ICA".
+
+    >>> with phase("reading"), phase("sorting"):
+    ...     current_phase()
+    'sorting'
+    """
+    _PHASES.append(name)
+    try:
+        yield
+    finally:
+        _PHASES.remove(name)
+
+
+def current_phase() -> str:
+    """The innermost phase; compiling, while loops are compiled."""
+    compiling = sys.modules.get("kikuchi.core.compiling")  # it loads NumPy; commands start without
+    if compiling is not None and compiling.COMPILING.busy:
+        return "compiling"
+    return _PHASES[-1] if _PHASES else ""
+
+
+def part_done(part: float) -> None:
+    """Tell the bar that is shown, if any, how much of the present iteration is done.
+
+    Parameters
+    ----------
+    part : from 0 to 1.
+
+    >>> part_done(0.5)
+    """
+    if _OPEN:
+        _OPEN[-1].part_done(part)
+
+
+def minutes(seconds: float) -> str:
+    """A time for a bar.
+
+    >>> minutes(7.2), minutes(125), minutes(7322)
+    ('0:07', '2:05', '2:02:02')
+    """
+    whole = round(seconds)
+    hours, rest = divmod(whole, 3600)
+    return f"{hours}:{rest // 60:02}:{rest % 60:02}" if hours else f"{rest // 60}:{rest % 60:02}"
 
 
 def _in_notebook() -> bool:
@@ -129,21 +291,29 @@ def _in_notebook() -> bool:
     return type(shell).__name__ == "ZMQInteractiveShell"
 
 
-def _rich_progress(label: str, total: int) -> tuple[Any, Any]:
+def _rich_line(bar: ProgressBar) -> Any:
+    """A display of one line that is drawn anew a few times a second."""
     from rich.console import Console
-    from rich.markup import escape
-    from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeElapsedColumn
-    from rich.progress import Progress as RichProgress
+    from rich.live import Live
+    from rich.progress_bar import ProgressBar as Drawn
+    from rich.table import Table
+    from rich.text import Text
 
-    bar = RichProgress(
-        TextColumn("{task.description}"),
-        BarColumn(bar_width=24),
-        MofNCompleteColumn(),
-        TimeElapsedColumn(),
-        TextColumn("{task.fields[detail]}"),
-        console=Console(stderr=True),
-        transient=True,
-    )
-    bar.start()
-    short = label if len(label) <= _LABEL else label[: _LABEL - 1] + "…"
-    return bar, bar.add_task(escape(short), total=total or None, detail="")
+    label = bar.label if len(bar.label) <= _LABEL else bar.label[: _LABEL - 1] + "…"
+    lit = sys.stderr.isatty()
+
+    def line() -> Table:
+        row = Table.grid(padding=(0, 2))
+        cells: list[Any] = [Text(label)] if label else []
+        if bar.total and bar.begun:
+            cells.append(Drawn(total=bar.total, completed=bar.done + bar._part, width=_BAR))
+        cells += [Text(part) for part in bar.texts() if part]
+        for _ in cells:
+            row.add_column(no_wrap=True, overflow="ellipsis")
+        row.add_row(*cells)
+        return row
+
+    console = Console(stderr=True)
+    # answers go to standard output: rich would send them to the console of the bar
+    return Live(get_renderable=line, console=console, transient=True, refresh_per_second=4,
+                redirect_stdout=False, redirect_stderr=lit)  # fmt: skip

@@ -70,6 +70,7 @@ class Run:
         self.trace = trace
         self.offset = offset
         self.stopped = "converged"
+        self._bounded = getattr(progress, "bounded", None)  # of bars that show bounds
         self._next_progress = _PROGRESS_EVERY
 
     def iterate(self, steps: Iterable[Step], *, tol: float, limit: int) -> tuple[int, bool]:
@@ -140,6 +141,8 @@ class Run:
             upper=step.upper + self.offset,
             measures=step.measures,
         )
+        if self._bounded is not None:
+            self._bounded(step.lower + self.offset, step.upper + self.offset)
         if seconds >= self._next_progress:
             self._next_progress = seconds + _PROGRESS_EVERY
             if _LOG.isEnabledFor(DEBUG):

@@ -16,7 +16,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kikuchi.core.arrays import Array
-from kikuchi.core.errors import DataError, MissingExtraError, suggestion
+from kikuchi.core.errors import (
+    DataError,
+    MissingDataFileError,
+    MissingExtraError,
+    suggestion,
+)
+from kikuchi.core.extras import install
 from kikuchi.core.files import PathName, guarded_reading, read_text, require_room, suffix_of
 from kikuchi.core.text import from_cell
 
@@ -27,8 +33,10 @@ _MISSING = frozenset({
 })  # fmt: skip
 
 _DELIMITERS = ",;\t"
-_BYTES_PER_CELL = 64  # of a short text in a list
+_BYTES_PER_CELL = 96  # of a short text in two lists, and its code
+_BYTES_PER_LINE = 300  # a short text with its number, and the list of its cells
 _ROWS_AT_ONCE = 4096
+_TEXTS = ("string", "large_string")
 _MOST_EMPTY = 10**6  # rows or columns of an array without entries
 
 
@@ -98,7 +106,7 @@ def table_suffix(place: Path, what: str) -> str:
     if suffix not in SUFFIXES:
         raise DataError(f"{place}: not {what}; {suggestion(suffix, SUFFIXES)}")
     if not place.is_file():
-        raise DataError(f"{place}: there is no such file")
+        raise MissingDataFileError(f"{place}: there is no such file")
     return suffix
 
 
@@ -140,8 +148,7 @@ class Lines:
 def read_lines(place: Path, is_number: Callable[[str], bool]) -> Lines:
     """The lines of a text file; the first names the columns unless all its cells are numbers."""
     text = read_text(place)
-    cells = sum(map(text.count, "\n\r" + _DELIMITERS))
-    require_room(place, len(text) + _BYTES_PER_CELL * cells, "its text")
+    require_room(place, _bytes_to_split(text), "its text")
     every = list(enumerate(io.StringIO(text, newline=""), start=1))
     first = next((k for k, (_, line) in enumerate(every) if line.strip()), None)
     if first is None:
@@ -160,6 +167,16 @@ def read_lines(place: Path, is_number: Callable[[str], bool]) -> Lines:
         twice = next(name for name in names if names.count(name) > 1)
         raise DataError(f"{place}: two columns have the name '{twice}'")
     return Lines(place, names, len(head), delimiter, lines[1:], numbers[1:])
+
+
+def _bytes_to_split(text: str) -> int:
+    """Memory of a text, a copy of four bytes a letter that is read line by line, its lines and its
+    cells.
+    """
+    lines = text.count("\n") + text.count("\r")
+    cells = lines + sum(map(text.count, _DELIMITERS))
+    letters = 2 * sys.getsizeof(text) + 4 * len(text)
+    return letters + _BYTES_PER_LINE * lines + _BYTES_PER_CELL * cells
 
 
 def _kept_lines(
@@ -298,21 +315,39 @@ def _numpy(place: Path, wanted: tuple[str, ...]) -> Table:
 def as_numbers(values: Any, source: str) -> Array:
     """An array of numbers, or an error that names the source."""
     try:
-        return np.asarray(values, dtype=np.float64)
+        with np.errstate(invalid="ignore", over="ignore"):  # signalling NaN, wider floats
+            return np.asarray(values, dtype=np.float64)
     except (TypeError, ValueError):
         raise DataError(f"{source}: the values must be numbers") from None
 
 
-def read_parquet(place: Path) -> dict[str, Any]:
-    """The columns of a Parquet file as arrays, by name."""
+def parquet_module(place: PathName) -> Any:
+    """The module pyarrow with its reader of Parquet, or the way to get it."""
     try:
         import pyarrow
-        import pyarrow.parquet as parquet
+        import pyarrow.parquet
     except ImportError:
         raise MissingExtraError(
-            f"{place}: reading Parquet needs pyarrow; pip install 'kikuchi[data]', or use CSV"
+            f"{place}: Parquet needs pyarrow; {install('data')}, or use CSV"
         ) from None
-    with guarded_reading(place, "Parquet"), parquet.ParquetFile(place) as file:
+    return pyarrow
+
+
+def open_parquet(place: PathName) -> Any:
+    """A Parquet file whose columns of texts are read as codes.
+
+    A short file may repeat a long text so often that it does not fit into memory.
+    """
+    pyarrow = parquet_module(place)
+    with pyarrow.parquet.ParquetFile(place) as file:
+        texts = [field.name for field in file.schema_arrow if str(field.type) in _TEXTS]
+    return pyarrow.parquet.ParquetFile(place, read_dictionary=texts)
+
+
+def read_parquet(place: Path) -> dict[str, Any]:
+    """The columns of a Parquet file as arrays, by name."""
+    pyarrow = parquet_module(place)
+    with guarded_reading(place, "Parquet"), open_parquet(place) as file:
         facts, schema = file.metadata, file.schema_arrow
         # Columns are not asked for their sizes: pyarrow ends the process where statistics are odd.
         packed = sum(facts.row_group(k).total_byte_size for k in range(facts.num_row_groups))
@@ -322,18 +357,30 @@ def read_parquet(place: Path) -> dict[str, Any]:
         if any(pyarrow.types.is_nested(kind) for kind in schema.types):
             raise DataError(f"{place}: a column holds lists or records; store plain columns")
         batches = list(_batches(place, file))
-        table = pyarrow.Table.from_batches(batches, schema)
+        table = pyarrow.Table.from_batches(batches) if batches else schema.empty_table()
         table.validate(full=True)
         return {name: table[name].to_numpy(zero_copy_only=False) for name in table.column_names}
 
 
 def _batches(place: Path, file: Any) -> Iterator[Any]:
-    """The rows of a Parquet file a few thousand at a time: a short file may repeat a long text."""
+    """The rows of a Parquet file a few thousand at a time, within the limit of reading."""
+    pyarrow = parquet_module(place)
     held = 0
     for batch in file.iter_batches(_ROWS_AT_ONCE, use_threads=False):
-        held += batch.nbytes
+        held += sum(map(_bytes_of_texts, batch.columns))
         require_room(place, held, "its table unpacked")
-        yield batch
+        columns = [getattr(c, "dictionary_decode", lambda c=c: c)() for c in batch.columns]
+        yield pyarrow.RecordBatch.from_arrays(columns, names=batch.schema.names)
+
+
+def _bytes_of_texts(column: Any) -> int:
+    """The size of a column once each row has its own text."""
+    if not hasattr(column, "dictionary") or str(column.type.value_type) not in _TEXTS:
+        return int(column.nbytes)
+    from pyarrow import compute
+
+    lengths = compute.binary_length(column.dictionary)
+    return int(compute.sum(compute.take(lengths, column.indices)).as_py() or 0) + column.nbytes
 
 
 def _parquet(place: Path, texts: bool) -> Table:

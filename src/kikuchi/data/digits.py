@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from kikuchi.core.errors import MissingExtraError
+from kikuchi.core.extras import install
 from kikuchi.data.images import Images, package_folder, read_images
 
 
@@ -33,7 +34,7 @@ def _sklearn() -> Images:
         from sklearn.datasets import load_digits
     except ImportError:
         raise MissingExtraError(
-            "the 8x8 digits come with scikit-learn; run: pip install 'kikuchi[learn]', or give "
+            f"the 8x8 digits come with scikit-learn; {install('learn')}, or give "
             "a file of 8x8 images"
         ) from None
     loaded = load_digits()

@@ -21,9 +21,10 @@ _FOLDER = Path(__file__).parent / "models"
 
 
 def example(name: str) -> FactorGraph:
-    """A bundled model; `examples()` lists them.
+    """A bundled model to try things on.
 
-    `name` is one of them, such as "asia".
+    `name` is sprinkler, asia, juror, cycle4, grid10, ldpc24, hmm30 or mixed5; `kikuchi examples`
+    describes them. In the shell, `example:NAME` stands for a file.
 
     >>> example("cycle4")
     FactorGraph(4 variables, 8 factors, 24 table entries)

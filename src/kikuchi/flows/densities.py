@@ -313,7 +313,7 @@ def require_density(joint: Array) -> Array:
     flat = joint.reshape(len(joint), -1).max(axis=1)
     if np.any(flat == -np.inf):
         raise DataError(
-            f"row {int(np.argmin(flat))} lies so far from the rows learnt from that its density is "
+            f"row {int(np.argmin(flat))} lies so far from the training rows that its density is "
             "zero everywhere; leave it out"
         )
     return joint

@@ -317,9 +317,9 @@ class _FlowEstimator(FeatureTransformer, FlowOptions):
 class FlowMixture(_FlowEstimator):
     """A mixture of normalising flows, each a bijection to a standard Gaussian.
 
-    It begins as a Gaussian mixture with as many components, and answers with the epoch that
-    held-out rows like best, which may be that beginning. One component is a plain flow; with flow
-    `affine` the model is a Gaussian mixture.
+    It begins as a Gaussian mixture with as many components, and returns the epoch with the
+    highest held-out likelihood, which may be that beginning. One component is a plain flow; with
+    flow `affine` the model is a Gaussian mixture.
 
     Attributes
     ----------
@@ -349,8 +349,8 @@ class FlowMixture(_FlowEstimator):
 class LatentMixtureFlow(_FlowEstimator):
     """One flow whose latent values are a mixture of Gaussians with full covariances.
 
-    It begins as the Gaussian mixture of one to forty components that held-out rows like best, and
-    answers with the epoch that they like best, which may be that beginning.
+    It begins as the Gaussian mixture of one to forty components with the highest held-out
+    likelihood, and returns the epoch with the highest one, which may be that beginning.
 
     Attributes
     ----------

@@ -20,7 +20,8 @@ GAUSSIANS = (1, 2, 3, 5, 8, 10, 12, 16, 20)
 class FlowEvaluation(MeasuredAnswer):
     """What was measured of fitted flows: `measures` are numbers by name, `notes` say more of some.
 
-    `held_out` rows were seen neither by the training nor by its validation.
+    `held_out` rows were seen neither by the training nor by its validation; `names` are those of
+    the columns, if they have any.
     """
 
     estimator: Any
@@ -29,15 +30,12 @@ class FlowEvaluation(MeasuredAnswer):
     held_out: Array | None
     measures: dict[str, float] = field(default_factory=dict)
     notes: dict[str, str] = field(default_factory=dict)
+    names: list[str] | None = None
 
     def training_facts(self) -> list[tuple[str, str]]:
-        """How the training ended, and its objective."""
-        e = self.estimator
-        work = f"{text.count(e.n_iter_, 'epoch')}, {text.seconds(self.seconds)}"
-        facts = [("training", f"{self.stopped} ({work})")]
-        if self.objective is not None:
-            facts.append((e.trace_.objective_name, f"{self.objective:.6g}"))
-        return facts
+        """How the training ended; its objective is of standardised rows, unlike the measures."""
+        work = f"{text.count(self.estimator.n_iter_, 'epoch')}, {text.seconds(self.seconds)}"
+        return [("training", f"{self.stopped} ({work})")]
 
     def facts(self) -> list[tuple[str, str]]:
         """The data, the flows, how the training went, and what was measured."""
@@ -80,6 +78,7 @@ def evaluate(
     *,
     source: str = "an array",
     labels: tuple[Any, Any] | None = None,
+    names: list[str] | None = None,
 ) -> FlowEvaluation:
     """Measure fitted flows on their rows and on rows held out, Gaussian mixtures beside.
 
@@ -90,11 +89,11 @@ def evaluate(
     'Gaussian mixture, rows held out'
     """
     rows = np.asarray(rows, dtype=np.float64)
-    found = FlowEvaluation(estimator, source, rows, held_out)
+    found = FlowEvaluation(estimator, source, rows, held_out, names=names)
     if labels is not None:
         _measure_errors(found, labels)
         return found
-    for name, part in (("rows learnt from", rows), ("rows held out", held_out)):
+    for name, part in (("training rows", rows), ("rows held out", held_out)):
         if part is not None and len(part) > 1:
             mean, error = estimator.score_with_error(part)
             found.measures[f"log-likelihood per row, {name}"] = mean
@@ -121,7 +120,7 @@ def _measure_gaussians(found: FlowEvaluation, held_out: Array) -> None:
 def _measure_errors(found: FlowEvaluation, labels: tuple[Any, Any]) -> None:
     e = found.estimator
     wrong = e.predict(found.rows) != labels[0]
-    found.measures["errors on rows learnt from"] = float(np.mean(wrong))
+    found.measures["errors on training rows"] = float(np.mean(wrong))
     if found.held_out is not None:
         wrong = e.predict(found.held_out) != labels[1]
         found.measures["errors on rows held out"] = float(np.mean(wrong))

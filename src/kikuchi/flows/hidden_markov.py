@@ -176,7 +176,7 @@ class FlowHMM(_FlowChainFit, HMM):
     covariance: Literal["auto", "full", "diagonal", "isotropic"] = option(  # type: ignore[assignment]
         "auto",
         "Covariances of the Gaussians that it begins with: full, diagonal or isotropic; auto: "
-        "diagonal or full, as held-out sequences like better.",
+        "diagonal or full, whichever scores better on held-out sequences.",
     )
     components: int = option(1, "Flows of each state.", low=1)
     max_iter: int = option(20, "Largest number of rounds of EM.", low=1)

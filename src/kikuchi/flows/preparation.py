@@ -48,7 +48,7 @@ class RowPreparation:
         return -float(np.sum(np.log(self.scales)))
 
     def standardised(self, rows: Array) -> Array:
-        """Columns of mean 0 and deviation 1 (of the rows learnt from)."""
+        """Columns of mean 0 and deviation 1 (of the training rows)."""
         return np.asarray((rows - self.means) / self.scales)
 
     def restored(self, rows: Array) -> Array:

@@ -208,6 +208,15 @@ def as_states(
     return result
 
 
+def known_states(states: Sequence[str] | None, count: int) -> str:
+    """The states that a variable has, for messages."""
+    numbers = f"a number in 0..{count - 1}"
+    if states is None:
+        return numbers
+    shown = ", ".join(map(repr, states[:12])) + (", ..." if count > 12 else "")
+    return f"a name ({shown}) or {numbers}"
+
+
 def check_children(children: U4, count: int, scopes: U4, offsets: Ints) -> None:
     if len(children) != len(offsets) - 1 or not np.array_equal(
         np.sort(children), np.arange(count, dtype=INDEX)

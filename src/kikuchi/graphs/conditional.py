@@ -5,7 +5,6 @@ from __future__ import annotations
 import itertools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from html import escape
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -14,7 +13,7 @@ from numpy.typing import ArrayLike
 from kikuchi.core.arrays import Array
 from kikuchi.core.errors import ModelError, suggestion
 from kikuchi.core.labelled import Marginal, pandas_module
-from kikuchi.core.text import printable
+from kikuchi.core.text import html_text, printable
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -35,14 +34,15 @@ class ConditionalTable:
     table : probabilities, with one axis for each parent and the variable as the last axis.
 
     >>> import kikuchi as kk
-    >>> kk.example("sprinkler").cpt("grass")
-    p(grass | sprinkler, rain)
-    sprinkler  rain  dry   wet
-    off        no    1     0
-    off        yes   0.1   0.9
-    on         no    0.1   0.9
-    on         yes   0.01  0.99
-    >>> kk.example("sprinkler").cpt("grass")[{"sprinkler": "on", "rain": "no"}]["wet"]
+    >>> wet = kk.example("sprinkler").cpt("wet_grass")
+    >>> wet
+    p(wet_grass | sprinkler, rain)
+    sprinkler  rain  no    yes
+    no         no    1     0
+    no         yes   0.1   0.9
+    yes        no    0.1   0.9
+    yes        yes   0.01  0.99
+    >>> round(wet[{"sprinkler": "yes", "rain": "no"}]["yes"], 12)
     0.9
     """
 
@@ -78,12 +78,22 @@ class ConditionalTable:
         given = f" | {', '.join(self.parents)}" if self.parents else ""
         return f"p({self.variable}{given})"
 
-    def _rows(self) -> list[list[str]]:
-        """Parent states and probabilities as text, one list for each row of the table."""
+    def cells(self, digits: int = 6) -> list[list[str]]:
+        """The table as text: names of the parents and states, then a list for each row.
+
+        Probabilities have so many significant `digits`.
+
+        >>> import kikuchi as kk
+        >>> kk.example("asia").cpt("tub").cells()
+        [['asia', 'no', 'yes'], ['no', '0.99', '0.01'], ['yes', '0.95', '0.05']]
+        """
+        return [[*self.parents, *self.states[-1]], *self._rows(digits)]
+
+    def _rows(self, digits: int = 6) -> list[list[str]]:
         combinations = itertools.product(*self.states[:-1])
         probabilities = self.table.reshape(-1, self.table.shape[-1])
         return [
-            [*given, *(f"{round(p, 12):.6g}" for p in row)]
+            [*given, *(f"{round(p, 12):.{digits}g}" for p in row)]
             for given, row in zip(combinations, probabilities[:_SHOWN_ROWS].tolist(), strict=False)
         ]
 
@@ -92,7 +102,7 @@ class ConditionalTable:
         return max(len(self.table.reshape(-1, self.table.shape[-1])) - _SHOWN_ROWS, 0)
 
     def __repr__(self) -> str:
-        lines = [[*self.parents, *self.states[-1]], *self._rows()]
+        lines = self.cells()
         widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
         text = [
             "  ".join(f"{word:<{w}}" for word, w in zip(line, widths, strict=True)).rstrip()
@@ -103,14 +113,13 @@ class ConditionalTable:
 
     def _repr_html_(self) -> str:
         n = len(self.parents)
-        head = "".join(f"<th>{escape(printable(name))}</th>" for name in self.parents)
+        head = "".join(f"<th>{html_text(name)}</th>" for name in self.parents)
         head += "".join(
-            f"<th>{escape(printable(self.variable))} = {escape(printable(state))}</th>"
-            for state in self.states[-1]
+            f"<th>{html_text(self.variable)} = {html_text(state)}</th>" for state in self.states[-1]
         )
         body = "".join(
             "<tr>"
-            + "".join(f"<th>{escape(printable(word))}</th>" for word in line[:n])
+            + "".join(f"<th>{html_text(word)}</th>" for word in line[:n])
             + "".join(_shaded_cell(word) for word in line[n:])
             + "</tr>"
             for line in self._rows()
@@ -118,7 +127,7 @@ class ConditionalTable:
         note = f"; {self._hidden_rows} more rows not shown" if self._hidden_rows else ""
         return (
             f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
-            f"<p><small>{escape(printable(self.title))}{note}</small></p>"
+            f"<p><small>{html_text(self.title)}{note}</small></p>"
         )
 
 
@@ -143,7 +152,8 @@ def conditional_table(
     variable : name of the variable, for messages.
     parents : names of its parents.
     states : names of the states of each parent, then of the variable itself.
-    given : an array with one axis for each parent and the variable as the last axis; or a mapping
+    given : an array with one axis for each parent and the variable as the last axis; one row for
+        each combination of parent states, the last parent running fastest; or a mapping
         with one entry for each combination of parent states. A key is a state, a tuple of states
         in the order of the parents, or text such as `"smoke=yes, tub=no"`. An entry is a list of
         probabilities, a mapping {state: probability} in which one state may be left out, or, for
@@ -166,20 +176,29 @@ def _from_array(
     variable: str, parents: Sequence[str], shape: tuple[int, ...], given: ArrayLike
 ) -> Array:
     what = _formula(variable, parents)
-    try:
-        table = np.array(given, dtype=np.float64)
-    except (TypeError, ValueError) as error:
-        raise ModelError(f"{what}: the table must hold numbers ({error})") from None
+    table = _numbers(what, given)
     if table.shape == () and shape == (2,):
         table = np.array([1.0 - float(table), float(table)])
-    if table.size != int(np.prod(shape)) or (table.ndim > 1 and table.shape != shape):
-        turned = table.shape == shape[::-1] or table.shape == (shape[-1], *shape[:-1])
+    rows = (int(np.prod(shape[:-1])), shape[-1])
+    if table.size != int(np.prod(shape)) or (table.ndim > 1 and table.shape not in (shape, rows)):
+        turned = table.shape in (shape[::-1], (shape[-1], *shape[:-1]), rows[::-1])
         hint = f" (transposed? {variable} itself is the last axis)" if turned else ""
         raise ModelError(
             f"{what}: the table has shape {table.shape}, but {_axes(variable, parents, shape)} "
             f"needs {shape}{hint}"
         )
     return table.reshape(shape)
+
+
+def _numbers(what: str, given: Any, shape: tuple[int, ...] | None = None) -> Array:
+    """Numbers that people gave, of any shape or of a certain one."""
+    try:
+        numbers = np.array(given, dtype=np.float64)
+    except (TypeError, ValueError) as error:
+        raise ModelError(f"{what}: the table must hold numbers ({error})") from None
+    if shape is not None and numbers.shape != shape:
+        raise ModelError(f"{what}: one probability is needed for each state, got {given!r:.60}")
+    return numbers
 
 
 def _axes(variable: str, parents: Sequence[str], shape: tuple[int, ...]) -> str:
@@ -254,21 +273,21 @@ def _distribution(variable: str, what: str, own: Sequence[str], entry: Any) -> A
     if isinstance(entry, Mapping):
         row = np.full(len(own), np.nan)
         for state, p in entry.items():
-            row[_state(f"{what}: variable {variable}", own, state)] = p
+            row[_state(f"{what}: variable {variable}", own, state)] = _numbers(what, p, ())
         left_out = np.flatnonzero(np.isnan(row)).tolist()
         if len(left_out) > 1:
             names = ", ".join(own[k] for k in left_out)
             raise ModelError(f"{what}: no probability for {names}; only one may be left out")
         row[left_out] = 1.0 - np.nansum(row)
         return row
-    if np.ndim(entry) == 0:
+    row = _numbers(what, entry)
+    if row.ndim == 0:
         if len(own) != 2:
             raise ModelError(
                 f"{what}: one number is enough only for two states, and {variable} has {len(own)}; "
                 "give a list of probabilities"
             )
-        return np.array([1.0 - float(entry), float(entry)])
-    row = np.array(entry, dtype=np.float64)
+        return np.array([1.0 - float(row), float(row)])
     if row.shape != (len(own),):
         raise ModelError(f"{what}: {variable} has {len(own)} states, got {row.size} probabilities")
     return row

@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from kikuchi.core.arrays import Array, Ints, Mask
+from kikuchi.core.errors import ImpossibleEvidenceError
+from kikuchi.graphs._checks import all_zero_factors
 
 if TYPE_CHECKING:
     from kikuchi.graphs.factor_graph import FactorGraph
@@ -47,3 +49,48 @@ class Conditioned:
         unobserved = np.zeros(self.original.n_variables, dtype=bool)
         unobserved[self.variables] = True
         return np.repeat(unobserved, self.original.cardinalities)
+
+
+def conditioned(graph: FactorGraph, observed: dict[int, int]) -> Conditioned:
+    """Slice every table of `graph` at the `observed` states and drop observed variables."""
+    from kikuchi.graphs.factor_graph import FactorGraph
+
+    if not observed:
+        every = np.arange(graph.n_variables), np.arange(graph.n_factors)
+        return Conditioned(graph, graph, observed, *every)
+    keep_entry = np.ones(graph.log_tables.size, dtype=bool)
+    is_observed = np.zeros(graph.n_variables, dtype=bool)
+    is_observed[list(observed)] = True
+    for factor in np.unique(graph.edge_factors[is_observed[graph.scopes]]):
+        a = int(factor)
+        box = np.zeros(graph.shape(a), dtype=bool)
+        box[tuple(observed.get(v, slice(None)) for v in graph.scope(a))] = True
+        keep_entry[graph.table_offsets[a] : graph.table_offsets[a + 1]] = box.ravel()
+    keep_edge = ~is_observed[graph.scopes]
+    orders = np.diff(np.concatenate([[0], np.cumsum(keep_edge)])[graph.scope_offsets])
+    values = graph.log_tables[keep_entry]
+    sizes = np.diff(np.concatenate([[0], np.cumsum(keep_entry)])[graph.table_offsets])
+    constant_factors = np.repeat(orders == 0, sizes)
+    constant = graph.log_constant + float(values[constant_factors].sum())
+    variables = np.flatnonzero(~is_observed)
+    kept_factors = np.flatnonzero(orders > 0)
+    renumber = np.cumsum(~is_observed) - 1
+    log_tables = values[~constant_factors]
+    offsets = np.concatenate([[0], np.cumsum(sizes[kept_factors])]).astype(np.int64)
+    dead = all_zero_factors(log_tables, offsets)
+    if constant == -np.inf or dead.size:
+        where = f" (factor {kept_factors[dead[0]]} has no weight left)" if dead.size else ""
+        raise ImpossibleEvidenceError(
+            f"the evidence has probability zero{where}; check the observed states"
+        )
+    reduced = FactorGraph.from_arrays(
+        graph.cardinalities[variables],
+        renumber[graph.scopes[keep_edge]],
+        np.concatenate([[0], np.cumsum(orders[kept_factors])]),
+        log_tables,
+        names=None if graph.names is None else [graph.names[v] for v in variables],
+        states=None if graph.states is None else [graph.states[v] for v in variables],
+        log_constant=constant,
+        validate=False,
+    )
+    return Conditioned(reduced, graph, observed, variables, kept_factors)

@@ -59,14 +59,33 @@ def bayesian_network(
     labels = states or [[str(state) for state in range(card)] for card in cards]
     factors = []
     for key in keys:
-        family = _family(key, tables[key][0], place)
+        above, given = _parents_and_table(key, tables[key])
+        family = _family(key, above, place)
         own = [labels[place[name]] for name in family]
         words = [str(name) for name in family]
-        table = conditional_table(words[-1], words[:-1], own, tables[key][1])
+        table = conditional_table(words[-1], words[:-1], own, given)
         factors.append((family, table))
     graph = FactorGraph(cards, factors, names=names, states=states, children=keys)
     check_directed(graph)
     return graph
+
+
+def _parents_and_table(key: Variable, given: Any) -> tuple[Any, Any]:
+    """The pair (parents, table); a table alone is that of a variable without parents."""
+    if isinstance(given, Sequence) and not isinstance(given, str) and len(given) == 2:
+        above, table = given
+        if isinstance(above, str | int | np.integer) and not np.isscalar(table):
+            return [above], table
+        if isinstance(above, Sequence) and all(
+            isinstance(u, str | int | np.integer) for u in above
+        ):
+            return above, table
+    if np.isscalar(given) or isinstance(given, Mapping) or all(map(np.isscalar, given)):
+        return [], given
+    raise ModelError(
+        f"tables: that of {key!r} must be a pair (parents, table), such as "
+        f"(['rain'], [[0.9, 0.1], [0.2, 0.8]]), got {given!r:.60}"
+    )
 
 
 def _family(key: Variable, given: Any, place: Mapping[Any, int]) -> list[Any]:
@@ -84,7 +103,7 @@ def _family(key: Variable, given: Any, place: Mapping[Any, int]) -> list[Any]:
 def parents(graph: FactorGraph, variable: Variable) -> tuple[int, ...]:
     """Parents of a variable, in the order of its table."""
     v = graph.index(variable)
-    return tuple(u for u in graph.scope(_family_factor(graph, v)) if u != v)
+    return tuple(u for u in graph.scope(family_factor(graph, v)) if u != v)
 
 
 def child_variables(graph: FactorGraph, variable: Variable) -> tuple[int, ...]:
@@ -101,12 +120,25 @@ def topological_order(graph: FactorGraph) -> Ints:
     >>> topological_order(net).tolist()
     [1, 0]
     """
-    sorter = graphlib.TopologicalSorter(dict(enumerate(_all_parents(graph))))
+    order = check_acyclic(dict(enumerate(_all_parents(graph))), graph.names)
+    return np.fromiter(order, dtype=np.int64, count=graph.n_variables)
+
+
+def check_acyclic(families: Mapping[Any, Iterable[Any]], names: Any = None) -> list[Any]:
+    """The variables with parents before children; a cycle of arrows is refused.
+
+    `families` are the parents of each variable, `names` the names of variables given by number.
+
+    >>> check_acyclic({"wet": ["rain"], "rain": []})
+    ['rain', 'wet']
+    """
     try:
-        return np.fromiter(sorter.static_order(), dtype=np.int64, count=graph.n_variables)
+        return list(graphlib.TopologicalSorter(families).static_order())
     except graphlib.CycleError as error:
-        circle = " -> ".join(graph.label(v) for v in error.args[1])
-        raise ModelError(f"the directions form a cycle: {circle}; a model needs none") from error
+        words = [str(v) if names is None else names[v] for v in error.args[1]]
+        raise ModelError(
+            f"the directions form a cycle: {' -> '.join(words)}; remove or turn one of these arrows"
+        ) from error
 
 
 def check_directed(graph: FactorGraph, *, tolerance: float = TOLERANCE) -> None:
@@ -300,8 +332,8 @@ def _determined(graph: FactorGraph, family: list[tuple[int, ...]], observed: set
 
 
 def _is_deterministic(graph: FactorGraph, v: int) -> bool:
-    table = graph.log_table(_family_factor(graph, v))
-    axis = graph.scope(_family_factor(graph, v)).index(v)
+    table = graph.log_table(family_factor(graph, v))
+    axis = graph.scope(family_factor(graph, v)).index(v)
     return bool(np.all(np.count_nonzero(table > -np.inf, axis=axis) == 1))
 
 
@@ -333,7 +365,7 @@ def ancestral_sample(
 
 def _draw(graph: FactorGraph, v: int, states: Ints, rng: np.random.Generator) -> Ints:
     """A state of v for each row of `states`, given the parents in that row."""
-    factor = _family_factor(graph, v)
+    factor = family_factor(graph, v)
     scope = graph.scope(factor)
     table = np.moveaxis(graph.table(factor), scope.index(v), -1)
     row = np.zeros(len(states), dtype=np.int64)
@@ -371,7 +403,7 @@ def _require_children(graph: FactorGraph) -> U4:
     return graph.children
 
 
-def _family_factor(graph: FactorGraph, v: int) -> int:
+def family_factor(graph: FactorGraph, v: int) -> int:
     """The factor whose child is v."""
     children = _require_children(graph)
     return next(a for a in graph.neighbours(v) if children[a] == v)

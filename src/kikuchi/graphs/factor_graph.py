@@ -5,17 +5,17 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property
 from importlib import import_module
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from kikuchi.core.arrays import U4, Array, Ints
-from kikuchi.core.errors import EvidenceError, ImpossibleEvidenceError, ModelError, suggestion
+from kikuchi.core.bins import interval_given
+from kikuchi.core.errors import EvidenceError, ModelError, suggestion
 from kikuchi.graphs._checks import (
     INDEX,
     MAX_STATES,
-    all_zero_factors,
     as_cardinalities,
     as_distribution,
     as_names,
@@ -26,6 +26,7 @@ from kikuchi.graphs._checks import (
     check_size,
     check_tables,
     frozen,
+    known_states,
     log_of_weights,
     offsets_of_tables,
     part_of_factor,
@@ -34,7 +35,11 @@ from kikuchi.graphs._checks import (
     scope_rows,
     variable_number,
 )
-from kikuchi.graphs.conditioned import Conditioned
+from kikuchi.graphs.conditioned import Conditioned, conditioned
+from kikuchi.graphs.reading import ChildVariables, StateNames, conditional, named
+
+if TYPE_CHECKING:
+    from kikuchi.graphs.conditional import ConditionalTable
 
 Variable = int | str
 State = int | str
@@ -74,9 +79,9 @@ class FactorGraph:
     log_tables: Array
     table_offsets: Ints
     names: tuple[str, ...] | None
-    states: tuple[tuple[str, ...], ...] | None
-    children: U4 | None
+    states: StateNames | None
     log_constant: float
+    _children: U4 | None
 
     def __init__(
         self,
@@ -212,9 +217,11 @@ class FactorGraph:
             "table_offsets": table_offsets,
             "names": as_names(names, len(cards)),
             "states": as_states(states, cards),
-            "children": children,
+            "_children": children,
             "log_constant": log_constant,
         }
+        if fields["states"] is not None:
+            fields["states"] = StateNames(fields["states"], fields["names"])
         if children is not None:
             check_children(children, len(cards), scopes, scope_offsets)
         for name, value in fields.items():
@@ -253,7 +260,7 @@ class FactorGraph:
     @property
     def is_directed(self) -> bool:
         """True when every factor is a conditional table p(child | parents)."""
-        return self.children is not None
+        return self._children is not None
 
     @property
     def nbytes(self) -> int:
@@ -303,6 +310,50 @@ class FactorGraph:
         """Potentials of the factor number `factor`, exp(log_table)."""
         return np.asarray(np.exp(self.log_table(factor)))
 
+    # ------------------------------------------------------------------ directed models
+
+    @property
+    def children(self) -> ChildVariables | None:
+        """The child variable of each factor, None if the model has no directions.
+
+        `graph.children(variable)` returns the children of one variable, by name if there are names.
+        """
+        return None if self._children is None else ChildVariables.of(self, self._children)
+
+    def parents(self, variable: Variable) -> tuple[Variable, ...]:
+        """Parents of a `variable` in the order of its table, by name if the model has names.
+
+        >>> import kikuchi as kk
+        >>> kk.example("asia").parents("either")
+        ('lung', 'tub')
+        """
+        return named(self, import_module("kikuchi.graphs.directed").parents(self, variable))
+
+    @property
+    def edges(self) -> tuple[tuple[Variable, ...], ...]:
+        """Pairs (parent, child), by name if the model has names.
+
+        In a model without directions, the pairs of variables that share a factor.
+
+        >>> import kikuchi as kk
+        >>> kk.network("rain -> wet <- sprinkler").edges
+        (('rain', 'wet'), ('sprinkler', 'wet'))
+        """
+        pairs = import_module("kikuchi.graphs.picture").edge_numbers(self)
+        return tuple(named(self, pair) for pair in pairs)
+
+    def cpt(self, variable: Variable) -> ConditionalTable:
+        """The conditional probability table (CPT) of a `variable`, with the names of its axes.
+
+        >>> import kikuchi as kk
+        >>> kk.example("asia").cpt("lung")
+        p(lung | smoke)
+        smoke  no    yes
+        no     0.99  0.01
+        yes    0.9   0.1
+        """
+        return conditional(self, variable)
+
     def neighbours(self, variable: Variable) -> tuple[int, ...]:
         """Factors that contain a `variable`, given by number or name."""
         v = self.index(variable)
@@ -317,6 +368,9 @@ class FactorGraph:
         """Number of a `state` of a `variable`, both given by number or name."""
         v = self.index(variable)
         count = int(self.cardinalities[v])
+        interval = None if self.states is None else interval_given(self.states[v], state)
+        if interval is not None:
+            return interval
         if isinstance(state, str):
             if self.states is None:
                 raise EvidenceError(
@@ -328,9 +382,8 @@ class FactorGraph:
             hint = suggestion(state, self.states[v])
             raise EvidenceError(f"variable {self.label(v)} has no state '{state}'; {hint}")
         if not isinstance(state, int | np.integer) or isinstance(state, bool | np.bool_):
-            raise EvidenceError(
-                f"variable {self.label(v)}: {state!r} is not a state; give a number or a name"
-            )
+            known = known_states(None if self.states is None else self.states[v], count)
+            raise EvidenceError(f"variable {self.label(v)}: {state!r} is not a state; give {known}")
         if not 0 <= state < count:
             raise EvidenceError(f"variable {self.label(v)} has states 0..{count - 1}, got {state}")
         return int(state)
@@ -388,16 +441,8 @@ class FactorGraph:
     @cached_property
     def components(self) -> Ints:
         """Connected component of each variable, numbered from 0."""
-        from scipy.sparse import coo_array
-        from scipy.sparse.csgraph import connected_components
-
-        n = self.n_variables
-        rows = self.scopes.astype(np.int64)
-        cols = self.edge_factors.astype(np.int64) + n
-        size = n + self.n_factors
-        matrix = coo_array((np.ones(len(rows), dtype=np.int8), (rows, cols)), shape=(size, size))
-        labels = connected_components(matrix, directed=False)[1][:n]
-        return frozen(np.unique(labels, return_inverse=True)[1].astype(np.int64))
+        labels: Ints = import_module("kikuchi.graphs.shapes").component_labels(self)
+        return frozen(labels)
 
     @property
     def n_components(self) -> int:
@@ -418,18 +463,8 @@ class FactorGraph:
         >>> FactorGraph([2, 2, 2], [((0, 1, 2), np.ones(8))]).pairs().tolist()
         [[0, 1], [0, 2], [1, 2]]
         """
-        keys_by_order = [np.zeros(0, dtype=np.uint64)]
-        n = np.uint64(max(self.n_variables, 1))
-        orders = np.diff(self.scope_offsets)
-        for order in np.unique(orders):
-            rows = np.sort(self._scope_rows(orders, int(order)), axis=1).astype(np.uint64)
-            for i in range(int(order)):
-                for j in range(i + 1, int(order)):
-                    keys_by_order.append(rows[:, i] * n + rows[:, j])
-        keys = np.sort(np.concatenate(keys_by_order))
-        fresh = np.ones(len(keys), dtype=bool)
-        fresh[1:] = keys[1:] != keys[:-1]
-        return np.stack([keys[fresh] // n, keys[fresh] % n], axis=1).astype(INDEX)
+        found: U4 = import_module("kikuchi.graphs.shapes").primal_pairs(self)
+        return found
 
     def _scope_rows(self, orders: NDArray[Any], order: int) -> U4:
         return scope_rows(self.scopes, self.scope_offsets, orders, order)
@@ -532,45 +567,7 @@ class FactorGraph:
         return self._sliced({**states, **single})
 
     def _sliced(self, observed: dict[int, int]) -> Conditioned:
-        if not observed:
-            every = np.arange(self.n_variables), np.arange(self.n_factors)
-            return Conditioned(self, self, observed, *every)
-        keep_entry = np.ones(self.log_tables.size, dtype=bool)
-        is_observed = np.zeros(self.n_variables, dtype=bool)
-        is_observed[list(observed)] = True
-        for factor in np.unique(self.edge_factors[is_observed[self.scopes]]):
-            a = int(factor)
-            box = np.zeros(self.shape(a), dtype=bool)
-            box[tuple(observed.get(v, slice(None)) for v in self.scope(a))] = True
-            keep_entry[self.table_offsets[a] : self.table_offsets[a + 1]] = box.ravel()
-        keep_edge = ~is_observed[self.scopes]
-        orders = np.diff(np.concatenate([[0], np.cumsum(keep_edge)])[self.scope_offsets])
-        values = self.log_tables[keep_entry]
-        sizes = np.diff(np.concatenate([[0], np.cumsum(keep_entry)])[self.table_offsets])
-        constant_factors = np.repeat(orders == 0, sizes)
-        constant = self.log_constant + float(values[constant_factors].sum())
-        variables = np.flatnonzero(~is_observed)
-        kept_factors = np.flatnonzero(orders > 0)
-        renumber = np.cumsum(~is_observed) - 1
-        log_tables = values[~constant_factors]
-        offsets = np.concatenate([[0], np.cumsum(sizes[kept_factors])]).astype(np.int64)
-        dead = all_zero_factors(log_tables, offsets)
-        if constant == -np.inf or dead.size:
-            where = f" (factor {kept_factors[dead[0]]} has no weight left)" if dead.size else ""
-            raise ImpossibleEvidenceError(
-                f"the evidence has probability zero{where}; check the observed states"
-            )
-        graph = FactorGraph.from_arrays(
-            self.cardinalities[variables],
-            renumber[self.scopes[keep_edge]],
-            np.concatenate([[0], np.cumsum(orders[kept_factors])]),
-            log_tables,
-            names=None if self.names is None else [self.names[v] for v in variables],
-            states=None if self.states is None else [self.states[v] for v in variables],
-            log_constant=constant,
-            validate=False,
-        )
-        return Conditioned(graph, self, observed, variables, kept_factors)
+        return conditioned(self, observed)
 
     def clamp(self, evidence: Evidence | None) -> FactorGraph:
         """Domain clamping: keep all variables, add one 0/1 factor per observation in `evidence`.

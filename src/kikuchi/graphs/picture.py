@@ -49,15 +49,27 @@ def network_picture(
         [float(k == seen[v]) for k in range(len(names))] if v in seen else beliefs.get(v)
         for v, names in zip(chosen, labels, strict=True)
     ]
+    edges = [(place[u], place[v]) for u, v in edge_numbers(graph) if u in place and v in place]
     return draw_network(
         [_name(graph, v) for v in chosen],
-        [(place[u], place[v]) for u, v in edge_numbers(graph) if u in place and v in place],
+        edges,
         labels,
         values,
         observed={place[v]: k for v, k in seen.items()},
         directed=graph.is_directed,
+        grid=_open_grid(graph, edges) if chosen == list(range(graph.n_variables)) else None,
         title=title,
     )
+
+
+def _open_grid(graph: FactorGraph, edges: list[tuple[int, int]]) -> tuple[int, int] | None:
+    """Rows and columns of an undirected grid whose edges join neighbours only."""
+    from kikuchi.graphs.shapes import grid_shape
+
+    shape = None if graph.is_directed else grid_shape(graph)
+    if shape is None or any(v - u not in (1, shape[1]) for u, v in edges):
+        return None
+    return shape
 
 
 def is_drawable(graph: FactorGraph) -> bool:

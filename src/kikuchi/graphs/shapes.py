@@ -12,6 +12,7 @@ import numpy as np
 
 from kikuchi.core.arrays import U4, U8, Ints
 from kikuchi.core.numerics import distinct
+from kikuchi.graphs._checks import scope_rows
 from kikuchi.graphs.factor_graph import FactorGraph
 
 Edges = U4
@@ -238,6 +239,41 @@ def _matching_shape(keys: U8, n: int) -> tuple[int, int] | None:
     return None
 
 
+# ---------------------------------------------------------------------- neighbours
+
+
+def primal_pairs(graph: FactorGraph) -> Edges:
+    """Pairs of variables that share a factor, each once; see `FactorGraph.pairs`."""
+    keys_by_order = [np.zeros(0, dtype=np.uint64)]
+    n = np.uint64(max(graph.n_variables, 1))
+    orders = np.diff(graph.scope_offsets)
+    for order in np.unique(orders):
+        rows = np.sort(
+            scope_rows(graph.scopes, graph.scope_offsets, orders, int(order)), axis=1
+        ).astype(np.uint64)
+        for i in range(int(order)):
+            for j in range(i + 1, int(order)):
+                keys_by_order.append(rows[:, i] * n + rows[:, j])
+    keys = np.sort(np.concatenate(keys_by_order))
+    fresh = np.ones(len(keys), dtype=bool)
+    fresh[1:] = keys[1:] != keys[:-1]
+    return np.stack([keys[fresh] // n, keys[fresh] % n], axis=1).astype(np.uint32)
+
+
+def component_labels(graph: FactorGraph) -> Ints:
+    """The connected component of each variable; see `FactorGraph.components`."""
+    from scipy.sparse import coo_array
+    from scipy.sparse.csgraph import connected_components
+
+    n = graph.n_variables
+    rows = graph.scopes.astype(np.int64)
+    cols = graph.edge_factors.astype(np.int64) + n
+    size = n + graph.n_factors
+    matrix = coo_array((np.ones(len(rows), dtype=np.int8), (rows, cols)), shape=(size, size))
+    labels = connected_components(matrix, directed=False)[1][:n]
+    return np.unique(labels, return_inverse=True)[1].astype(np.int64)
+
+
 # ---------------------------------------------------------------------- notebooks
 
 
@@ -254,12 +290,18 @@ def html_summary(graph: FactorGraph) -> str:
         (
             graph.label(v),
             f"{graph.cardinalities[v]} states"
-            + (f": {', '.join(graph.states[v][:12])}" if graph.states else ""),
+            + (f": {', '.join(graph.states[v][:12])}" if graph.states else "")
+            + _parents_text(graph, v),
         )
         for v in shown
     ]
     more = graph.n_variables - len(facts)
     return html_facts(repr(graph), facts, f"and {more} more variables" if more > 0 else "")
+
+
+def _parents_text(graph: FactorGraph, v: int) -> str:
+    above = graph.parents(v) if graph.is_directed else ()
+    return f"; parents: {', '.join(map(str, above))}" if above else ""
 
 
 _SHOWN_IN_HTML = 20

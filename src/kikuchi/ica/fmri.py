@@ -19,6 +19,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from kikuchi.core.arrays import Array, Mask
 from kikuchi.core.errors import DataError, MethodError, MissingExtraError
+from kikuchi.core.extras import install
 from kikuchi.core.files import atomic_write, guarded_reading, read_bytes, require_room
 from kikuchi.ica.recordings import LARGEST, File, Recording
 
@@ -86,9 +87,7 @@ def _nibabel() -> Any:
     try:
         import nibabel
     except ImportError:
-        raise MissingExtraError(
-            "brain scans need nibabel; run: pip install 'kikuchi[fmri]'"
-        ) from None
+        raise MissingExtraError(f"brain scans need nibabel; {install('fmri')}") from None
     return nibabel
 
 

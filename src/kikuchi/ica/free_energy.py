@@ -6,8 +6,8 @@ With q_i(s) prop. to p_i(s) exp(-lam s^2 / 2 + gamma s), mean m and response v:
     TAP   = sum_i log Z0 + m'Jm / 2 - sum_i lam m^2 / 2 - log det(I + diag(v)(J - diag lam)) / 2.
 
 The first is never above log Z, whatever gamma and lam are. The second holds at a fixed point only
-and is no bound; with lam = J_ii it is the linear response value, bound - log det / 2. The sign and
-the m^2 of the second are those that are exact for Gaussian sources.
+and is not a bound; with lam = J_ii it is the linear response value, bound - log det / 2. The sign
+and the m^2 of the second are those that are exact for Gaussian sources.
 
 Reference: HOJ-I17, HOJ-I20.
 """

@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from html import escape
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -17,10 +16,10 @@ from kikuchi.core.answer import attributes
 from kikuchi.core.arrays import Array, Ints
 from kikuchi.core.errors import KikuchiError, ModelError
 from kikuchi.core.labelled import Marginal, dataset, html_states, long_frame
+from kikuchi.core.text import html_text
 from kikuchi.core.trace import Trace
 from kikuchi.graphs._checks import part_of_factor
 from kikuchi.graphs.factor_graph import FactorGraph, Variable
-from kikuchi.inference.small_work import loops_for
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -136,8 +135,7 @@ class Beliefs:
         """Beliefs of all factors, laid out as `graph.log_tables`; computed when first asked for."""
         if self._factor_tables is None:
             raise KikuchiError(f"{self.method} gives no factor beliefs; use another method")
-        with loops_for(self.graph):
-            return self._factor_tables()
+        return self._factor_tables()
 
     def joint(self, variables: Sequence[Variable]) -> Array:
         """Joint distribution of `variables`, given by number or name: an axis for each, in this
@@ -178,8 +176,7 @@ class Beliefs:
         free = [v for v in variables if v not in certain]
         inner = self[free[0]] if len(free) == 1 else self._factor_joint(free)
         if inner is None and self._joint is not None:
-            with loops_for(self.graph):
-                inner = self._joint(free)
+            inner = self._joint(free)
         if inner is None or not certain:
             return inner
         table = np.zeros([int(self.graph.cardinalities[v]) for v in variables])
@@ -229,8 +226,7 @@ class Beliefs:
         chosen = [self.graph.index(v) for v in asked]
         if len(set(chosen)) != len(chosen):
             raise ModelError(f"covariance: a variable is asked twice in {asked}")
-        with loops_for(self.graph):
-            return self._covariance(np.array(chosen, dtype=np.int64))
+        return self._covariance(np.array(chosen, dtype=np.int64))
 
     def to_dict(self) -> dict[str, Any]:
         """Plain data for JSON; the names are a contract that other programs read."""
@@ -287,7 +283,7 @@ class Beliefs:
         more = self.graph.n_variables - _SHOWN_IN_HTML
         note = repr(self) + (f"; {more} more variables not shown" if more > 0 else "")
         table = html_states(self._labelled(_SHOWN_IN_HTML), word)
-        return f"{table}<p><small>{escape(note)}</small></p>"
+        return f"{table}<p><small>{html_text(note)}</small></p>"
 
     def __getstate__(self) -> dict[str, Any]:
         """Data only: factor beliefs are computed for it; covariances stay behind with the run."""
@@ -329,7 +325,8 @@ class Beliefs:
     def __repr__(self) -> str:
         z = "unknown" if self.log_z is None else f"{self.log_z:.6f}"
         how = "converged" if self.converged else f"not converged ({self.stopped})"
-        return f"Beliefs({self.method}: log Z {z}, {how}, {self.iterations} iterations)"
+        count = "1 iteration" if self.iterations == 1 else f"{self.iterations} iterations"
+        return f"Beliefs({self.method}: log Z {z}, {how}, {count})"
 
 
 def _plain(value: Any) -> Any:

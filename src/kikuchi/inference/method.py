@@ -11,10 +11,11 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from logging import DEBUG
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal, ParamSpec, TypeVar
 
 import numpy as np
 
@@ -35,7 +36,7 @@ from kikuchi.inference.beliefs import Beliefs, Covariance, FactorTables, Joint
 from kikuchi.inference.bounds.feasibility import require_possible
 from kikuchi.inference.expansions.linear_response import product_covariance
 from kikuchi.inference.graph_arrays import flatten
-from kikuchi.inference.small_work import SMALL, loops_for
+from kikuchi.inference.small_work import SMALL_FOR_MANY_SWEEPS, loops_for
 
 __all__ = [
     "Method",
@@ -47,6 +48,9 @@ __all__ = [
     "more_damping",
     "option",
 ]
+
+P = ParamSpec("P")
+T = TypeVar("T")
 
 _LOG = logger("inference")
 _LEAST_RUN = 2.5  # times the reading of the answer: the least that a run takes
@@ -168,7 +172,7 @@ class Method(Configured, ABC):
     gives_factor_beliefs: ClassVar[bool] = True
     gives_covariance: ClassVar[bool] = False
     caveat_with_zeros: ClassVar[str] = ""
-    most_interpreted: ClassVar[int] = SMALL
+    most_interpreted: ClassVar[int] = SMALL_FOR_MANY_SWEEPS
     edge_seconds: ClassVar[float] = 2e-7
 
     @property
@@ -204,11 +208,15 @@ class Method(Configured, ABC):
         True draws a bar.
         """
         allowed = limits(budget, seconds, memory)
-        with loops_for(graph, self.most_interpreted), shown(progress, self.text) as report:
+        with loops_for(graph, self._most_interpreted(graph)), shown(progress, self.text) as report:
             beliefs = self._run(graph, evidence, allowed.start(), report)
         if _LOG.isEnabledFor(DEBUG):
             _LOG.debug("%r of %r in %.3g s", beliefs, graph, beliefs.seconds)
         return beliefs
+
+    def _most_interpreted(self, graph: FactorGraph) -> int:
+        """Table entries up to which the method runs as plain Python on this graph."""
+        return self.most_interpreted
 
     def _run(
         self, graph: FactorGraph, evidence: Evidence | None, clock: Clock, progress: Progress
@@ -296,10 +304,18 @@ class Method(Configured, ABC):
             score=_shift(solution.score, constant),
             max_product=not self.gives_marginals,
             evidence={v: k for v, k in reduced.observed.items() if graph.cardinalities[v] > 1},
-            _factor_tables=None if tables is None else lambda: expand_factors(reduced, tables()),
+            _factor_tables=None
+            if tables is None
+            else self._read_later(graph, lambda: expand_factors(reduced, tables())),
             _covariance=self._covariance(reduced, solution, run),
-            _joint=None if solution.joint is None else partial(_joint, reduced, solution.joint),
+            _joint=None
+            if solution.joint is None
+            else self._read_later(graph, partial(_joint, reduced, solution.joint)),
         )
+
+    def _read_later(self, graph: FactorGraph, read: Callable[P, T]) -> Callable[P, T]:
+        """What is read off a result later runs as plain Python if the method did."""
+        return partial(_read_interpreted, graph, self._most_interpreted(graph), read)
 
     def _covariance(
         self, reduced: Conditioned, solution: Solution, run: MethodRun
@@ -324,7 +340,7 @@ class Method(Configured, ABC):
                 )
             return expand_covariance(reduced, inner, variables)
 
-        return covariance
+        return self._read_later(reduced.original, covariance)
 
 
 @dataclass(frozen=True)
@@ -344,6 +360,13 @@ class ObservedMarginalsMethod(Method):
 
     takes_observed_marginals: ClassVar[bool] = True
     only_for_observed_marginals: ClassVar[bool] = True
+
+
+def _read_interpreted(
+    graph: FactorGraph, most: int, read: Callable[P, T], *args: P.args, **kwargs: P.kwargs
+) -> T:
+    with loops_for(graph, most):
+        return read(*args, **kwargs)
 
 
 def expand_factors(reduced: Conditioned, tables: Array) -> Array:

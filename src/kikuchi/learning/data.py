@@ -22,22 +22,19 @@ from kikuchi.core.labels import AmbiguousNumberError, names_numbers, place_of_ce
 from kikuchi.core.tables import is_missing
 from kikuchi.core.text import is_whole
 from kikuchi.graphs.factor_graph import FactorGraph
+from kikuchi.learning.real_numbers import (
+    MISSING,
+    CellError,
+    IntervalColumn,
+    binned_rows,
+    interval_codes,
+    real_number,
+    refuse_real_numbers,
+)
 
-MISSING = -1
 _WHOLE = re.compile(r"\+?\d+(\.0*)?")  # also as tables with gaps are written by pandas: 1.0
 _MOST_STATES = 10**6  # of a column; a larger number is an identifier and no state
 _MOST_STATES_TOGETHER = 10**7
-
-
-class CellError(DataError):
-    """A cell that is no state: its row, from 0, and what is wrong with it."""
-
-    def __init__(self, row: int, fault: str) -> None:
-        super().__init__(f"data: row {row}, {fault}")
-        self.row, self.fault = row, fault
-
-    def __reduce__(self) -> tuple[type[CellError], tuple[int, str]]:
-        return type(self), (self.row, self.fault)  # as workers send it
 
 
 @dataclass(frozen=True, eq=False)
@@ -68,9 +65,17 @@ class Data:
         graph: FactorGraph | None = None,
         *,
         weights: ArrayLike | None = None,
+        bins: int | None = None,
     ) -> Data:
         """Data from `rows`: an array (rows by variables), columns by name, or a data frame;
         `weights` are those of the rows (1 if None).
+
+        `bins` divides columns of real numbers, and of more than `bins` different whole numbers,
+        into so many quantile bins, whose edges are the names of the states: `<1.2`, `1.2..3.4`,
+        `>=3.4`. A model with such states takes numbers as evidence and in later rows.
+
+        >>> Data.of({"height": [1.61, 1.74, 1.69, 1.88]}, bins=2).state_names
+        (('<1.7', '>=1.7'),)
 
         With a `graph` the columns are matched to its variables by name, or by place if there are as
         many as variables; variables without a column are hidden in every row. Without one, the
@@ -80,6 +85,8 @@ class Data:
         value is the name of a state if the model has such names, as in `predict_proba`; one that
         is the name of one state and the position of another is refused. Give names as texts.
         """
+        if bins is not None:
+            rows = binned_rows(rows, graph, bins)
         if isinstance(rows, Data):
             return rows if graph is None else rows.matched(graph)
         if isinstance(rows, Mapping) or hasattr(rows, "columns"):
@@ -330,8 +337,15 @@ def _from_columns(rows: Any, graph: FactorGraph | None) -> Data:
     states = np.full((n_rows, width), MISSING, dtype=np.int32)
     words: list[tuple[str, ...] | None] = [None] * width
     for name, k in places.items():
+        if isinstance(columns[name], IntervalColumn):
+            states[:, k], words[k] = columns[name].codes, columns[name].words
+            continue
         known = None if graph is None or graph.states is None else graph.states[k]
         column = np.asarray(columns[name])
+        by_value = interval_codes(column, known, f"column {name}")
+        if by_value is not None:
+            states[:, k] = by_value
+            continue
         declared = _categories(columns[name])
         if column.dtype.kind == "b" and known is None:
             states[:, k], words[k] = column, ("False", "True")
@@ -416,13 +430,14 @@ def _coded(
         whole = np.where(np.isnan(column), MISSING, column)
         broken = np.flatnonzero(whole != np.rint(whole))
         if len(broken):
-            bad = f"{column[broken[0]]} is not a state; states are whole numbers"
-            raise CellError(int(broken[0]), f"{label}: {bad}")
+            raise CellError(int(broken[0]), real_number(label, column[broken[0]]))
         return _numbers(whole, label), None
     cells = column.tolist()
     texts = [_text_of(x, known or declared) for x in cells]
     if known is None and not all(map(_WHOLE.fullmatch, filter(None, set(texts)))):
         texts = [_text_of(x, (*declared, "None")) for x in cells]  # a word among other words
+    if known is None and not declared:
+        refuse_real_numbers(texts, label)
     number, words = _words(sorted(set(texts)), known or ())
     unknown = next((row for row, text in enumerate(texts) if text and text not in number), None)
     if unknown is not None:

@@ -36,6 +36,21 @@ class Score:
     pseudo: float | None = None
     marginal_l1: float | None = None
 
+    def lines(self, rows: str) -> list[str]:
+        """The figures in words; `rows` says which rows they are of.
+
+        >>> Score(3, -2.0, -2.0, -2.0).lines("held-out rows")
+        ['log-likelihood per row, held-out rows: -2.000000 (3 rows)']
+        """
+        if self.log_likelihood is not None:
+            figure = f"{self.log_likelihood:.6f}"
+        elif self.lower is None and self.upper is None:
+            figure = "unknown"
+        else:
+            low, high = ("unknown" if x is None else f"{x:.6f}" for x in (self.lower, self.upper))
+            figure = f"between {low} and {high}"
+        return [f"log-likelihood per row, {rows}: {figure} ({self.rows} rows)"]
+
     def to_dict(self) -> dict[str, Any]:
         """Plain data for JSON."""
         data = asdict(self)
@@ -69,7 +84,7 @@ def evaluate(
     rows = Data.of(data, graph).distinct()
     budget = limits(**within)
     lower, upper, marginals = log_z_bounds(graph, budget)
-    scores = _mean_log_weight(graph, rows, budget)
+    scores = mean_log_weight(graph, rows, budget)
     if scores is None:
         lower = upper = None
     from kikuchi.learning.local.pseudo import pseudo_log_likelihood
@@ -85,7 +100,7 @@ def evaluate(
     )
 
 
-def _mean_log_weight(graph: FactorGraph, rows: Data, budget: Budget) -> float | None:
+def mean_log_weight(graph: FactorGraph, rows: Data, budget: Budget) -> float | None:
     """Mean over rows of the log-weight, missing cells summed out; None if that does not fit."""
     if rows.complete:
         return mean_log_score(graph, rows)

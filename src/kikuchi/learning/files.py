@@ -19,7 +19,9 @@ from kikuchi.graphs.factor_graph import FactorGraph
 from kikuchi.learning.data import CellError, Data
 
 
-def read_data(path: str | Path, graph: FactorGraph | None = None) -> Data:
+def read_data(
+    path: str | Path, graph: FactorGraph | None = None, *, bins: int | None = None
+) -> Data:
     """Rows of a .csv, .tsv, .parquet, .npy or .npz file, matched to `graph` if one is given.
 
     The first line of a text file names its columns, unless it is a row of whole numbers and missing
@@ -28,24 +30,25 @@ def read_data(path: str | Path, graph: FactorGraph | None = None) -> Data:
     column of words. An .npz file holds an array `states` (or a
     single array) and perhaps `weights`.
 
-    `path` is the file.
+    `path` is the file; `bins` divides columns of real numbers into quantile bins, as `Data.of`
+    does.
     """
     place = Path(path)
     suffix = table_suffix(place, "a table of data")
     if suffix == ".parquet":
         with _named(place):
-            return Data.of(read_parquet(place), graph)
+            return Data.of(read_parquet(place), graph, bins=bins)
     if suffix in (".npy", ".npz"):
         states, weights = _arrays(place)
         with _named(place):
-            return Data.of(states, graph, weights=weights)
+            return Data.of(states, graph, weights=weights, bins=bins)
     lines = read_lines(place, lambda cell: _is_number(cell) or is_missing(cell))
     cells, numbers = lines.cells()
     rows = np.array(cells, dtype=object)
     with _named(place, numbers):
         if lines.names is None:
-            return Data.of(rows, graph)
-        return Data.of(dict(zip(lines.names, rows.T, strict=True)), graph)
+            return Data.of(rows, graph, bins=bins)
+        return Data.of(dict(zip(lines.names, rows.T, strict=True)), graph, bins=bins)
 
 
 @contextmanager

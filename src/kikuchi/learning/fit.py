@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from html import escape
 from typing import TYPE_CHECKING, Any
 
 from kikuchi.core.answer import attributes
@@ -11,7 +12,11 @@ from kikuchi.core.trace import Trace
 from kikuchi.graphs.factor_graph import FactorGraph
 
 if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
     from kikuchi.learning.evaluation import Score
+
+_SHOWN_TABLES = 40
 
 
 @dataclass(frozen=True, eq=False)
@@ -20,8 +25,9 @@ class Fit:
 
     `objective` is the last value of what the learner optimises, per row (its name is in `trace`).
     `score` holds the log-likelihood of the training rows: exact where that is feasible, otherwise
-    bounds; None if it was not asked for. `converged` is True only if the learner's own test was
-    met; `stopped` says why it ended: "converged", "iterations", "seconds", "interrupted" or
+    bounds; None if it was not asked for. `held_out` is the score of rows that were set aside, by a
+    fit to the others; None without `hold_out`. `converged` is True only if the learner's own test
+    was met; `stopped` says why it ended: "converged", "iterations", "seconds", "interrupted" or
     "diverged".
 
     `graph` is the fitted model, `learner` the text of the learner, `iterations` and `seconds` what
@@ -39,6 +45,7 @@ class Fit:
     trace: Trace = field(default_factory=Trace)
     warnings: tuple[str, ...] = ()
     diagnostics: dict[str, Any] = field(default_factory=dict)
+    held_out: Score | None = None
 
     @property
     def log_likelihood(self) -> float | None:
@@ -52,6 +59,8 @@ class Fit:
             "objective_name": self.trace.objective_name,
             **attributes(self, "converged stopped iterations seconds"),
             "score": None if self.score is None else self.score.to_dict(),
+            "held_out": None if self.held_out is None else self.held_out.to_dict(),
+            "edges": [list(pair) for pair in self.graph.edges] if self.graph.is_directed else None,
             "warnings": list(self.warnings),
             "diagnostics": self.diagnostics,
         }
@@ -65,21 +74,51 @@ class Fit:
         pseudo: pseudo-log-likelihood per row -0.636514
         """
         lines = [f"{self.learner}: {self.trace.objective_name} {_number(self.objective)}"]
+        if self.graph.is_directed:
+            lines.append(f"arrows: {arrows_text(self.graph)}")
         if self.score is not None:
-            lines += [f"{name}: {_number(value)}" for name, value in self.score.to_dict().items()]
+            lines += self.score.lines("training rows")
+        if self.held_out is not None:
+            lines += self.held_out.lines("held-out rows")
         how = "converged" if self.converged else f"not converged ({self.stopped})"
         lines.append(f"{how}: {self.iterations} iterations, {self.seconds:.3g} s")
         return "\n".join([*lines, *(f"warning: {warning}" for warning in self.warnings)])
 
     def _repr_html_(self) -> str:
         lines = [line.partition(": ") for line in self.report().splitlines()]
-        return html_facts("Fit", [(label, value) for label, _, value in lines])
+        facts = html_facts("Fit", [(label, value) for label, _, value in lines])
+        if not self.graph.is_directed:
+            return facts
+        shown = range(min(self.graph.n_variables, _SHOWN_TABLES))
+        tables = [self.graph.cpt(v) for v in shown]
+        return facts + "".join(
+            f"<details><summary>{escape(table.title)}</summary>{table._repr_html_()}</details>"
+            for table in tables
+        )
+
+    def plot(self) -> Figure:
+        """The fitted model with its marginals, as `kk.infer(fit.graph).plot()` draws them."""
+        from kikuchi.inference.registry import infer
+
+        return infer(self.graph).plot()
 
     def __repr__(self) -> str:
         value = "unknown" if self.objective is None else f"{self.objective:.6f}"
         how = "converged" if self.converged else f"not converged ({self.stopped})"
         name = self.trace.objective_name
         return f"Fit({self.learner}: {name} {value}, {how}, {self.iterations} iterations)"
+
+
+def arrows_text(graph: FactorGraph, most: int = 60) -> str:
+    """The arrows of a directed model in one line.
+
+    >>> import kikuchi as kk
+    >>> arrows_text(kk.network("rain -> wet <- sprinkler"))
+    'rain -> wet, sprinkler -> wet'
+    """
+    arrows = [f"{u} -> {v}" for u, v in graph.edges]
+    more = f", and {len(arrows) - most} more" if len(arrows) > most else ""
+    return ", ".join(arrows[:most]) + more if arrows else "none"
 
 
 def _number(value: float | None) -> str:

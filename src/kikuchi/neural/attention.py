@@ -18,6 +18,7 @@ import numpy as np
 
 from kikuchi.core.arrays import Array, Ints, Mask
 from kikuchi.core.errors import MissingExtraError
+from kikuchi.core.extras import install
 from kikuchi.core.run import State
 
 _LEAST = 16  # variables or regions of the smallest bucket
@@ -192,7 +193,7 @@ def _functions() -> _Functions:
         import optax  # type: ignore[import-untyped]
     except ImportError:
         raise MissingExtraError(
-            "region-energy networks need JAX and optax; pip install 'kikuchi[learn]'"
+            f"region-energy networks need JAX and optax; {install('learn')}"
         ) from None
 
     def outputs(weights: Any, present: Any, groups: Any) -> Any:

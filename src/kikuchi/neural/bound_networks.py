@@ -23,6 +23,7 @@ from numpy.typing import ArrayLike
 from kikuchi.core.arrays import Array, Mask
 from kikuchi.core.budget import Budget
 from kikuchi.core.errors import DataError, KikuchiError, MethodError, MissingExtraError, ModelError
+from kikuchi.core.extras import install
 from kikuchi.core.numerics import entropy, xlogy
 from kikuchi.core.run import State
 from kikuchi.graphs.factor_graph import FactorGraph
@@ -298,7 +299,7 @@ def _functions(structure: _Structure) -> _BoundFunctions:
         import optax  # type: ignore[import-untyped]
     except ImportError:
         raise MissingExtraError(
-            "networks of the bound need JAX and optax; pip install 'kikuchi[learn]'"
+            f"networks of the bound need JAX and optax; {install('learn')}"
         ) from None
     adam = optax.scale_by_adam()
 

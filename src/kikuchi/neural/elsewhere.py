@@ -8,6 +8,7 @@ import numpy as np
 
 from kikuchi.core.budget import Budget
 from kikuchi.core.errors import MissingExtraError, ModelError
+from kikuchi.core.extras import install
 from kikuchi.graphs.factor_graph import FactorGraph
 from kikuchi.inference.method import Method
 from kikuchi.neural.differentiable import kernel_of, log_z
@@ -49,7 +50,7 @@ def numpyro_factor(
         import numpyro
     except ImportError:
         raise MissingExtraError(
-            "a factor of a NumPyro model needs numpyro; pip install 'kikuchi[peers]'"
+            f"a factor of a NumPyro model needs numpyro; {install('peers')}"
         ) from None
     from kikuchi.neural.crf import crf_loss
 

@@ -45,7 +45,7 @@ class RegionMinMax(TurnLearner, EnergySettings):
     of Adam on the tables with the beliefs held; in one turn no log-weight moves by much more than
     `model_steps * learning_rate`. With many of them the tables swing around their best for ever
     unless the rate falls (`decay`). `network=none` has free tables in the network's place. Minus
-    the penalised energy is no bound on log Z, so that the objective is a surrogate. `converged`
+    the penalised energy is not a bound on log Z, so that the objective is a surrogate. `converged`
     means that neither the tables nor the beliefs have a slope above `tol`; a fixed number of turns,
     as published, is not that. For the network trained anew at every step use
     `gradient:inference=renn`; `gradient:inference=kikuchi` has the same energy at its minimum.

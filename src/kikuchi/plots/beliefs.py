@@ -54,7 +54,12 @@ def grid_beliefs(
 
 
 def marginal_bars(
-    marginals: Marginals, names: Names = None, states: States = None, *, max_product: bool = False
+    marginals: Marginals,
+    names: Names = None,
+    states: States = None,
+    *,
+    max_product: bool = False,
+    title: str | None = None,
 ) -> Figure:
     """Each marginal as one stacked bar, one segment per state, for at most `MOST_BARS` variables.
 
@@ -70,6 +75,8 @@ def marginal_bars(
     with style.styled():
         figure, axes = style.new_figure(7.0, 0.9 + _BAR_INCHES * max(len(marginals), 2))
         _draw_bars(axes[0], marginals, names, states, max_product)
+        if title is not None:
+            axes[0].set_title(style.plain(title))
     return figure
 
 

@@ -19,8 +19,10 @@ _MOST_POINTS = 1500  # keeps the SVG of a long run small
 _SMALLEST = 1e-17  # an exact zero stands here on the logarithmic axis
 
 
-def convergence(traces: Mapping[str, Trace], title: str | None = None) -> Figure:
-    """Residual (logarithmic) and objective of each trace against iterations.
+def convergence(
+    traces: Mapping[str, Trace], title: str | None = None, *, unit: str = "iterations"
+) -> Figure:
+    """Residual (logarithmic) and objective of each trace against iterations, or another `unit`.
 
     A panel appears only if some trace has numbers for it; a trace without steps is left out.
     Objectives or residuals of different names are different quantities and get a panel each.
@@ -45,6 +47,7 @@ def convergence(traces: Mapping[str, Trace], title: str | None = None) -> Figure
             style.remark(axes[0], "No iterations were recorded: the method took one step.")
         for panel, (column, shown) in zip(axes, panels, strict=False):
             _draw(panel, shown, column, looks)
+            panel.set_xlabel(unit)
         if len({name for _, shown in panels for name in shown}) > 1:
             _legend(figure, axes)
         style.set_headline(figure, title)

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 
 from kikuchi.plots import style
 
@@ -13,6 +14,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 _MOST_POINTS = 1500
+MOST_COLUMNS = 6  # of a pair plot
 
 
 def samples_beside_data(
@@ -49,8 +51,55 @@ def samples_beside_data(
     return figure
 
 
+def pair_plot(rows: ArrayLike, samples: ArrayLike, names: Sequence[str]) -> Figure:
+    """All pairs of columns: data below the diagonal, samples above it, both as histograms on it.
+
+    Parameters
+    ----------
+    rows, samples : arrays with the same columns, at most six of which are drawn.
+    names : those of the columns.
+
+    >>> points = np.random.default_rng(0).normal(size=(20, 3))
+    >>> len(pair_plot(points, points, ["a", "b", "c"]).axes)
+    9
+    """
+    data, drawn = (np.asarray(a, dtype=np.float64)[:_MOST_POINTS] for a in (rows, samples))
+    count = min(data.shape[1], MOST_COLUMNS)
+    spans = [_span(data[:, k]) for k in range(count)]
+    with style.styled():
+        side = 8.4 if count > 3 else 2.6 * count
+        figure, axes = style.new_figure(side, side, count, count)
+        for place, panel in enumerate(axes):
+            i, j = divmod(place, count)
+            if i == j:
+                edges = np.linspace(*spans[j], 25)
+                for values, colour in ((data, style.SOFT), (drawn, style.BLUE)):
+                    panel.hist(values[:, j], edges, density=True, histtype="step", color=colour)
+            else:
+                points, colour = (data, style.INK) if i > j else (drawn, style.BLUE)
+                panel.scatter(points[:, j], points[:, i], s=3, color=colour, lw=0, alpha=0.5)
+                panel.set_ylim(*spans[i])
+            panel.set_xlim(*spans[j])
+            style.few_ticks(panel.xaxis, 4)
+            style.few_ticks(panel.yaxis, 4)
+            if i == j:
+                panel.set_yticks([])
+            if i == count - 1:
+                panel.set_xlabel(style.plain(style.shorten(names[j])))
+            if j == 0:
+                panel.set_ylabel(style.plain(style.shorten(names[i])))
+    return figure
+
+
+def _span(values: NDArray[np.float64]) -> tuple[float, float]:
+    low, high = float(values.min()), float(values.max())
+    reach = 0.1 * max(high - low, 1e-12)
+    return low - reach, high + reach
+
+
 def held_out_scores(scores: ArrayLike, gaussian: float) -> Figure:
-    """Held-out log-likelihood by epoch, with the Gaussian mixture that the flow began from.
+    """Held-out log-likelihood by epoch, with the Gaussian mixture that the flow began from; a dot
+    marks the epoch that is the answer, if the flow was better than the mixture.
 
     >>> len(held_out_scores([-2.0, -1.5], -2.2).axes)
     1
@@ -62,7 +111,8 @@ def held_out_scores(scores: ArrayLike, gaussian: float) -> Figure:
         figure, [axes] = style.new_figure(6.2, 3.6)
         axes.axhline(gaussian, color=style.VERMILLION, lw=1.2, label="Gaussian mixture")
         axes.plot(steps, values, color=style.BLUE, label="flow")
-        axes.scatter([steps[best]], [values[best]], s=28, color=style.BLUE, zorder=3)
+        if values[best] > gaussian:
+            axes.scatter([steps[best]], [values[best]], s=28, color=style.BLUE, zorder=3)
         low = min(gaussian, float(np.quantile(values, 0.1)))
         high = max(gaussian, float(values.max()))
         reach = max(high - low, 1e-6)

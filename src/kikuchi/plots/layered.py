@@ -89,6 +89,22 @@ def layered(
     return LayeredLayout(x[:n], top, layer, layer_top, layer_height, routes)
 
 
+def rectangular(
+    rows: int, columns: int, edges: Sequence[Edge], width: float, height: float, gap: float = 0.3
+) -> LayeredLayout:
+    """Lay out boxes of one size as a grid of so many `rows` and `columns`, numbered row by row.
+
+    >>> layout = rectangular(2, 2, [(0, 1)], 1.0, 0.5, gap=0.5)
+    >>> layout.x.tolist(), layout.top.tolist()
+    ([0.5, 2.0, 0.5, 2.0], [0.0, 0.0, 1.0, 1.0])
+    """
+    layer = [v // columns for v in range(rows * columns)]
+    x = width / 2 + (width + gap) * np.tile(np.arange(columns), rows)
+    layer_top = (height + gap) * np.arange(rows, dtype=np.float64)
+    heights = np.full(rows, height)
+    return LayeredLayout(x, layer_top[layer], layer, layer_top, heights, [[] for _ in edges])
+
+
 def _layers(n: int, edges: Sequence[Edge], widths: Sequence[float], gap: float) -> list[int]:
     """The layer of each box: below its parents, where the layer still has space."""
     parents: list[list[int]] = [[] for _ in range(n)]

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import itertools
+import warnings
 from collections.abc import Mapping, Sequence
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -13,7 +15,7 @@ from kikuchi.core.arrays import Array
 from kikuchi.core.errors import ModelError
 from kikuchi.core.text import printable
 from kikuchi.plots import style
-from kikuchi.plots.layered import Edge, LayeredLayout, layered
+from kikuchi.plots.layered import Edge, LayeredLayout, layered, rectangular
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -22,7 +24,7 @@ if TYPE_CHECKING:
 MOST_NODES = 100  # boxes: more cannot be read on one page
 
 _ROW, _HEAD, _MARGIN = 0.17, 0.25, 0.06  # inches: a state, the name, the rim
-_LETTER = 0.072  # inches of a letter at the size of the labels
+_NAME_SIZE, _STATE_SIZE = 8.5, 7.5  # points of the letters
 _BAR, _NUMBER = 0.55, 0.48  # inches: the bar of probability 1, and the figure beside it
 _MOST_STATES = 6
 _LONGEST_NAME, _LONGEST_STATE = 22, 14
@@ -40,6 +42,7 @@ def draw_network(
     *,
     observed: Mapping[int, int] | None = None,
     directed: bool = True,
+    grid: tuple[int, int] | None = None,
     title: str | None = None,
 ) -> Figure:
     """Draw the variables of a network as boxes with a bar and a percentage for each state.
@@ -57,6 +60,7 @@ def draw_network(
         the name only.
     observed : evidence as {variable number: state number}; these boxes have another colour.
     directed : whether edges have arrowheads.
+    grid : rows and columns of a grid whose variables are numbered row by row; it is drawn as one.
     title : text above the picture.
 
     >>> figure = draw_network(["a", "b"], [(0, 1)], [["n", "y"]] * 2, [[0.9, 0.1], [0.5, 0.5]])
@@ -75,7 +79,10 @@ def draw_network(
     ]
     widths = [_box_width(names[v], shown[v]) for v in range(len(names))]
     heights = [_HEAD + _MARGIN + (_ROW * len(rows) + _MARGIN if rows else 0.0) for rows in shown]
-    layout = layered(len(names), edges, widths, heights)
+    if grid is None:
+        layout = layered(len(names), edges, widths, heights)
+    else:
+        layout = rectangular(*grid, edges, max(widths), max(heights))
     right = max([float(layout.x[v]) + widths[v] / 2 for v in range(len(names))] + [layout.width])
     bottom = float(layout.layer_top[-1] + layout.layer_height[-1]) if len(names) else 1.0
     with style.styled():
@@ -127,10 +134,26 @@ def _label(text: str, longest: int = _LONGEST_STATE) -> str:
 
 
 def _box_width(name: str, rows: list[Row]) -> float:
-    title = _LETTER * 1.15 * len(_label(name, _LONGEST_NAME))
-    states = _LETTER * max((len(label) for label, *_ in rows), default=0)
-    body = states + 0.06 + _BAR + _NUMBER if rows else 0.0
-    return max(title, body, 0.5) + 2 * _MARGIN
+    title = text_width(_label(name, _LONGEST_NAME), _NAME_SIZE, "bold")
+    states = max((text_width(label, _STATE_SIZE) for label, *_ in rows), default=0.0)
+    body = states + 0.08 + _BAR + _NUMBER if rows else 0.0
+    return max(title + 0.04, body, 0.5) + 2 * _MARGIN
+
+
+@lru_cache(maxsize=4096)
+def text_width(text: str, size: float, weight: str = "normal") -> float:
+    """The width of a text in inches, in letters of so many points.
+
+    >>> text_width("WWWW", 8.0) > 2 * text_width("iiii", 8.0)
+    True
+    """
+    from matplotlib.font_manager import FontProperties
+    from matplotlib.textpath import TextToPath
+
+    font = FontProperties(size=size, weight=weight)
+    with warnings.catch_warnings(action="ignore"):  # a letter that the font does not have
+        points, *_ = TextToPath().get_text_width_height_descent(text, font, ismath=False)
+    return float(points) / 72.0
 
 
 def percentage(p: float) -> str:
@@ -171,12 +194,12 @@ def _draw_box(
     )
     axes.text(
         left + width / 2, top + head_height / 2, _label(name, _LONGEST_NAME), ha="center",
-        va="center", fontsize=8.5, fontweight="bold", zorder=7,
+        va="center", fontsize=_NAME_SIZE, fontweight="bold", zorder=7,
     )  # fmt: skip
     start = left + width - _MARGIN - _NUMBER - _BAR
     for k, (label, p, seen) in enumerate(rows):
         y = top + _HEAD + _MARGIN + _ROW * (k + 0.5)
-        axes.text(left + _MARGIN, y, label, ha="left", va="center", fontsize=7.5, zorder=7)
+        axes.text(left + _MARGIN, y, label, ha="left", va="center", fontsize=_STATE_SIZE, zorder=7)
         axes.add_patch(
             Rectangle(
                 (start, y - 0.05), _BAR * min(max(p, 0.0), 1.0), 0.10,
@@ -184,7 +207,7 @@ def _draw_box(
             )
         )  # fmt: skip
         number = left + width - _MARGIN
-        axes.text(number, y, percentage(p), ha="right", va="center", fontsize=7.5, zorder=7)
+        axes.text(number, y, percentage(p), ha="right", va="center", fontsize=_STATE_SIZE, zorder=7)
 
 
 # ---------------------------------------------------------------------- edges
@@ -204,6 +227,11 @@ def _draw_edges(
     leave = _docks(layout, edges, widths, side=0)
     arrive = _docks(layout, edges, widths, side=1)
     for e, (u, v) in enumerate(edges):
+        if layout.layer[u] == layout.layer[v]:  # neighbours in a row of a grid
+            height = float(layout.top[u]) + min(heights[u], heights[v]) / 2
+            ends = [float(layout.x[u]) + widths[u] / 2, float(layout.x[v]) - widths[v] / 2]
+            axes.plot(ends, [height, height], color=_EDGE, lw=0.9, zorder=2)
+            continue
         points = [(leave[e], float(layout.top[u]) + heights[u])]
         for place, x in layout.routes[e]:
             top = float(layout.layer_top[place])
@@ -224,6 +252,8 @@ def _docks(
     """Where each edge meets its box, spread along the side in the order of the other ends."""
     ends: dict[int, list[tuple[float, int]]] = {}
     for e, edge in enumerate(edges):
+        if layout.layer[edge[0]] == layout.layer[edge[1]]:
+            continue
         route = layout.routes[e]
         near = route[-side][1] if route else float(layout.x[edge[1 - side]])
         ends.setdefault(edge[side], []).append((near, e))

@@ -13,6 +13,8 @@ from contextlib import contextmanager
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
+from kikuchi.core.text import printable_lines
+
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.axis import Axis
@@ -165,12 +167,15 @@ def remark(axes: Axes, text: str) -> None:
 
 
 def plain(text: str) -> str:
-    """A name as matplotlib should show it: a dollar sign would otherwise begin a formula.
+    """A name as matplotlib should show it.
 
-    >>> plain("cost$")
-    'cost\\\\$'
+    A dollar sign would otherwise begin a formula, and a control character makes an SVG that is not
+    well-formed.
+
+    >>> plain("cost$"), plain("bell\\x07")
+    ('cost\\\\$', 'bell\\\\x07')
     """
-    return text.replace("$", r"\$")
+    return printable_lines(text).replace("$", r"\$")
 
 
 def shorten(text: str, length: int = 24) -> str:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from kikuchi.core.arrays import Array
+from kikuchi.core.arrays import Array, Ints
 from kikuchi.plots import style
 
 if TYPE_CHECKING:
@@ -83,24 +83,69 @@ def probabilities(parts: Sequence[Array], names: Sequence[str] = ()) -> Figure:
     return figure
 
 
-def matrices(tables: Sequence[Array], names: Sequence[str], *, signed: bool = False) -> Figure:
+def coloured_series(data: Array, states: Ints, names: Sequence[str] = ()) -> Figure:
+    """Columns of a series (T, n), one panel each, with points in the colour of the state.
+
+    Parameters
+    ----------
+    data : the series; NaN is missing.
+    states : the state at each step.
+    names : those of the columns.
+
+    >>> figure = coloured_series(np.zeros((4, 1)), np.array([0, 0, 1, 1]), ["load"])
+    >>> [text.get_text() for text in figure.legends[0].get_texts()]
+    ['state 0', 'state 1']
+    """
+    shown = min(data.shape[1], _ROWS)
+    count = int(states.max(initial=0)) + 1
+    colours = style.COLOURS if count <= len(style.COLOURS) else style.state_colours(count)
+    at = _thinned(len(data))
+    with style.styled():
+        figure, axes = style.new_figure(8.0, 0.9 + 1.5 * shown, rows=shown)
+        for k, panel in enumerate(axes):
+            panel.plot(at, data[at, k], color=style.GRID, linewidth=0.8, zorder=1)
+            for state in range(count):
+                own = at[states[at] == state]
+                panel.scatter(own, data[own, k], s=7, lw=0, color=colours[state], zorder=2,
+                              label=f"state {state}")  # fmt: skip
+            panel.set_xlim(0, max(len(data) - 1, 1))
+            panel.set_ylabel(style.plain(style.shorten(names[k] if k < len(names) else f"{k + 1}")))
+        axes[-1].set_xlabel("time")
+        if count <= _NAMED:
+            handles, labels = axes[0].get_legend_handles_labels()
+            figure.legend(handles, labels, loc="outside lower left", ncols=6, markerscale=2)
+    return figure
+
+
+def matrices(
+    tables: Sequence[Array],
+    names: Sequence[str],
+    *,
+    signed: bool = False,
+    rows: Sequence[Sequence[str]] = (),
+    columns: Sequence[Sequence[str]] = (),
+) -> Figure:
     """Matrices side by side with their numbers, as colours: transitions, gains, outputs.
+
+    `rows` and `columns` name those of each matrix.
 
     >>> len(matrices([np.eye(2)], ["A"]).axes)
     1
     """
     with style.styled():
-        figure, axes = style.new_figure(min(3.0 * len(tables), 12.0), 3.2, columns=len(tables))
-        for panel, table, name in zip(axes, tables, names, strict=True):
+        figure, axes = style.new_figure(min(3.2 * len(tables), 12.0), 3.2, columns=len(tables))
+        for number, (panel, table, name) in enumerate(zip(axes, tables, names, strict=True)):
             top = float(np.abs(table).max()) or 1.0
             low = -top if signed else 0.0
-            colours = "RdBu_r" if signed else style.probability_map()
+            colours = "RdBu_r" if signed else style.confidence_map()
             high = top if signed else 1.0
             picture = panel.imshow(table, cmap=colours, vmin=low, vmax=high, aspect="auto")
             panel.grid(visible=False)
             panel.set_title(style.plain(name))
-            panel.set_xticks(range(table.shape[1]))
-            panel.set_yticks(range(table.shape[0]))
+            panel.set_xticks(range(table.shape[1]), _labels(columns, number, table.shape[1]))
+            panel.set_yticks(range(table.shape[0]), _labels(rows, number, table.shape[0]))
+            if table.shape[1] > 4 and columns:
+                panel.tick_params(axis="x", rotation=45)
             if table.size <= 64:
                 for (i, j), value in np.ndenumerate(table):
                     ink = style.text_on(picture.to_rgba(np.atleast_1d(value))[0])
@@ -108,6 +153,13 @@ def matrices(tables: Sequence[Array], names: Sequence[str], *, signed: bool = Fa
                         j, i, f"{value:.2f}", ha="center", va="center", fontsize=7, color=ink
                     )
     return figure
+
+
+def _labels(names: Sequence[Sequence[str]], number: int, count: int) -> list[str]:
+    """Names of the rows or columns of a matrix, or their numbers."""
+    if number < len(names):
+        return [style.plain(style.shorten(name, 12)) for name in names[number]]
+    return [str(k) for k in range(count)]
 
 
 def _thinned(count: int) -> np.ndarray:

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from html import escape
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from kikuchi.core.answer import attributes
 from kikuchi.core.arrays import Array
-from kikuchi.core.errors import ModelError, suggestion
+from kikuchi.core.errors import KikuchiError, ModelError, suggestion
 from kikuchi.core.labelled import (
     bar,
     dataset,
@@ -21,10 +20,13 @@ from kikuchi.core.labelled import (
     xarray_module,
 )
 from kikuchi.core.labels import required_place
-from kikuchi.core.text import printable
+from kikuchi.core.text import html_text, printable
 
 if TYPE_CHECKING:
     import pandas as pd
+    from matplotlib.figure import Figure
+
+    from kikuchi.graphs.factor_graph import FactorGraph
 
 _SHOWN = 12  # variables in a terminal
 _SHOWN_IN_HTML = 40
@@ -77,6 +79,13 @@ class StateDistribution(Mapping[str, float]):
         return html_states([(self.name, self.states, self.values_array)])
 
 
+def _asked_name(variable: str | int, names: Sequence[str]) -> str:
+    """The name of a variable; of one without a name the number, which `x3` stands for too."""
+    name = str(variable)
+    number = name.removeprefix("x")
+    return number if name not in names and number.isdecimal() and number in names else name
+
+
 def _states_text(pairs: Sequence[tuple[str, float]]) -> str:
     shown = ", ".join(f"{state} {value:.6g}" for state, value in pairs[:_SHOWN_STATES])
     more = len(pairs) - _SHOWN_STATES
@@ -116,7 +125,8 @@ class Distributions(QueryAnswer, Mapping[str, StateDistribution]):
     """The distribution of each variable that was asked for, by name (or by number as text).
 
     `names` and `states` are those of the variables, `values_by_variable` their probabilities;
-    `method` says what computed them, `log_evidence` is the log-probability of the evidence if
+    `graph` is the model and `observed` the evidence as numbers, for `plot`; `method` says what
+    computed them, `log_evidence` is the log-probability of the evidence if
     known; `exact` and `converged` say how far to trust them, `warnings` what to mind.
 
     >>> import kikuchi as kk
@@ -132,9 +142,38 @@ class Distributions(QueryAnswer, Mapping[str, StateDistribution]):
     names: tuple[str, ...]
     states: tuple[tuple[str, ...], ...]
     values_by_variable: tuple[Array, ...]
+    graph: FactorGraph | None = field(kw_only=True, default=None)
+    observed: Mapping[int, int] = field(kw_only=True, default_factory=dict)
+
+    def plot(self, title: str | None = None) -> Figure:
+        """The network as `kk.show` draws it, with bars for the variables of the answer.
+
+        Of a model with more than 100 variables, those of the answer and of the evidence are drawn.
+        `title` is text above the picture.
+
+        >>> import kikuchi as kk
+        >>> answer = kk.query(kk.example("asia"), "lung", evidence={"xray": "yes"})
+        >>> figure = answer.plot()
+        >>> "48.9%" in [text.get_text() for text in figure.axes[0].texts]
+        True
+        """
+        from kikuchi.graphs.picture import network_picture
+        from kikuchi.plots.network import MOST_NODES
+
+        if self.graph is None:
+            raise KikuchiError("this answer belongs to no model that can be drawn")
+        asked = [self.graph.index(name) for name in self.names]
+        shown = list(dict.fromkeys([*asked, *self.observed]))
+        return network_picture(
+            self.graph,
+            dict(zip(asked, self.values_by_variable, strict=True)),
+            observed=self.observed,
+            variables=shown if self.graph.n_variables > MOST_NODES else None,
+            title=title,
+        )
 
     def __getitem__(self, variable: str | int) -> StateDistribution:
-        name = str(variable)
+        name = _asked_name(variable, self.names)
         if name not in self.names:
             raise ModelError(f"the answer has no variable '{name}'; {suggestion(name, self.names)}")
         k = self.names.index(name)
@@ -183,7 +222,7 @@ class Distributions(QueryAnswer, Mapping[str, StateDistribution]):
         rows = self._rows()
         more = len(rows) - _SHOWN_IN_HTML
         note = self._about() + (f"; {more} more variables not shown" if more > 0 else "")
-        return html_states(rows[:_SHOWN_IN_HTML]) + f"<p><small>{escape(note)}</small></p>"
+        return html_states(rows[:_SHOWN_IN_HTML]) + f"<p><small>{html_text(note)}</small></p>"
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -213,6 +252,7 @@ class JointDistribution(QueryAnswer):
         return StateDistribution(self.names[k], self.states[k], self.table.sum(axis=others))
 
     def _axis(self, name: str) -> int:
+        name = _asked_name(name, self.names)
         if name not in self.names:
             raise ModelError(f"the joint has no variable '{name}'; {suggestion(name, self.names)}")
         return self.names.index(name)
@@ -276,12 +316,12 @@ class JointDistribution(QueryAnswer):
         return "\n".join(printable(line) for line in [*lines, f"({self._about()})"])
 
     def _repr_html_(self) -> str:
-        head = "".join(f"<th>{escape(name)}</th>" for name in self.names)
+        head = "".join(f"<th>{html_text(name)}</th>" for name in self.names)
         rows = self.most_probable(_SHOWN_IN_HTML)
         most = rows[0][1] if rows else 1.0
         body = "".join(
             "<tr>"
-            + "".join(f"<td>{escape(state)}</td>" for state in states)
+            + "".join(f"<td>{html_text(state)}</td>" for state in states)
             + f"<td>{value:.6g}</td><td>{bar(value / most if most else 0.0)}</td></tr>"
             for states, value in rows
         )
@@ -289,5 +329,5 @@ class JointDistribution(QueryAnswer):
         note = self._about() + (f"; {more} less probable rows not shown" if more else "")
         return (
             f"<table><thead><tr>{head}<th>probability</th><th></th></tr></thead>"
-            f"<tbody>{body}</tbody></table><p><small>{escape(note)}</small></p>"
+            f"<tbody>{body}</tbody></table><p><small>{html_text(note)}</small></p>"
         )

@@ -5,32 +5,37 @@ from __future__ import annotations
 import csv
 import gzip
 import io
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any, Unpack
+from typing import IO, TYPE_CHECKING, Any, NamedTuple, Unpack
 
 import numpy as np
 
+from kikuchi.core.answer import TextTable
 from kikuchi.core.arrays import Array
 from kikuchi.core.budget import Budget, Clock, RunLimits, limits, named_limits
 from kikuchi.core.cluster import shared_with
-from kikuchi.core.errors import BudgetError, DataError, MissingExtraError, suggestion
+from kikuchi.core.errors import BudgetError, DataError, suggestion
 from kikuchi.core.files import (
     PathName,
+    affordable,
     atomic_write,
     guarded_reading,
     is_compressed,
     limited_lines,
+    limited_rows,
     open_text,
     reading_limit,
+    require_room,
     suffix_of,
 )
 from kikuchi.core.progress import ProgressOption, shown
+from kikuchi.core.tables import open_parquet, parquet_module
 from kikuchi.core.text import from_cell, spreadsheet_cell
-from kikuchi.graphs.factor_graph import Variable
+from kikuchi.graphs.factor_graph import FactorGraph, Variable
 from kikuchi.inference.method import Method
 from kikuchi.query.cases import Cases, CellReader
 from kikuchi.query.foreign import as_model
@@ -42,7 +47,7 @@ from kikuchi.query.predict import (
     distinct_rows,
     require_possible_rows,
 )
-from kikuchi.query.question import asked_variables
+from kikuchi.query.question import asked_variables, state_labels
 
 if TYPE_CHECKING:
     from kikuchi.core.cluster import Client
@@ -51,16 +56,29 @@ SUFFIXES = (".csv", ".tsv", ".parquet")
 _ROWS_AT_ONCE = 2**16
 _CELLS_AT_ONCE = 2**22
 _LETTERS_AT_ONCE = 2**25
+_BYTES_PER_CELL = 100  # its text, its place in two lists, and its code
+_BYTES_PER_LETTER = 4
 _DELIMITERS = ",;\t"
+_PREVIEW = 20  # cases kept for a look
 
 Chunk = tuple[int, Sequence[Any]]
 """The number of the first row, and the columns."""
+
+
+class MeanTarget(NamedTuple):
+    """A target of predictions, and the mean of its distributions over the possible cases."""
+
+    name: str
+    states: tuple[str, ...]
+    mean: tuple[float, ...]
 
 
 @dataclass(frozen=True)
 class Prediction:
     """What was written: number of cases, of those that are impossible, the columns, the method, and
     the number of cases whose approximation did not converge.
+
+    `targets` have the mean answers, `first` the first cases as texts, in the order of the columns.
     """
 
     rows: int
@@ -68,6 +86,15 @@ class Prediction:
     columns: tuple[str, ...]
     method: str
     not_converged: int = 0
+    targets: tuple[MeanTarget, ...] = ()
+    first: tuple[tuple[str, ...], ...] = ()
+
+    def preview(self) -> TextTable:
+        """The first cases as a table."""
+        numeric = [
+            k for k in range(len(self.columns)) if self.first and _is_figure(self.first[0][k])
+        ]
+        return TextTable(self.columns, self.first, numeric)
 
 
 @named_limits
@@ -81,6 +108,7 @@ def predict_file(
     impossible: Impossible = "error",
     processes: int | Client | None = 1,
     progress: ProgressOption = None,
+    keep: Sequence[str] = (),
     **within: Unpack[RunLimits],
 ) -> Prediction:
     """Answer every case of a file and write the answers to another, a few thousand at a time.
@@ -90,7 +118,7 @@ def predict_file(
 
     `model`, `targets`, `method`, `impossible`, `processes`, `progress` and the limits `budget`,
     `seconds` and `memory` are those of `predict_proba`; `source` is the file of cases, `out` that
-    of the answers.
+    of the answers, `keep` are columns of the source to write before the answers, as they are.
 
     >>> import tempfile, pathlib, kikuchi as kk
     >>> folder = pathlib.Path(tempfile.mkdtemp())
@@ -108,30 +136,77 @@ def predict_file(
     )
     _check_ending(out, "the answers")
     clock = limits(**within).start()
-    columns = [*answer_columns(graph, asked), "log_evidence"]
+    answers = [*answer_columns(graph, asked), "log_evidence"]
+    columns = [*keep, *answers]
     rows = dead = restless = 0
+    total = np.zeros(len(answers) - 1)
+    first_cases: list[tuple[str, ...]] = []
     with (
         reading_limit(clock.budget.bytes),
         _reading(source) as (names, chunks),
-        _writing(out, columns) as write,
+        _writing(out, list(keep), answers) as write,
         shown(progress, "cases") as report,
         shared_with(processes) as count,
     ):
-        reader = CellReader(graph, names, set() if targets is None else set(asked))
+        kept = _kept_columns(source, names, keep, answers)
+        reader = CellReader(graph, names, set() if targets is None else set(asked), keep)
         for first, cells in chunks:
             cases = _coded(reader, cells, first, f"{source}: ")
             found = answer_cases(graph, cases, asked, method, _left(clock, rows), processes=count)
             if impossible == "error":
                 require_possible_rows(graph, cases, found.log_z, first, f"{source}: ")
-            write(found.values, found.log_z, cases)
+            beside = [cells[k] for k in kept]
+            write(found.values, found.log_z, cases, beside)
             rows += len(cases)
-            dead += int(np.count_nonzero(found.log_z == -np.inf))
+            possible = found.log_z != -np.inf
+            total += found.values[possible].sum(axis=0)
+            for k in range(min(len(cases), _PREVIEW - len(first_cases))):
+                figures = [*found.values[k].tolist(), found.log_z[k]] if possible[k] else []
+                shown_row = [f"{x:.6g}" for x in figures] or [""] * len(answers)
+                first_cases.append((*(_cell(column[k]) for column in beside), *shown_row))
+            dead += int(np.count_nonzero(~possible))
             restless += int(np.count_nonzero(~found.converged))
             report(rows, 0, residual=None, objective=None)
     if not rows:
         raise DataError(f"{source}: there are names of columns but no rows")
     text = method if isinstance(method, str) else method.text
-    return Prediction(rows, dead, tuple(columns), text, restless)
+    means = _mean_targets(graph, asked, total / max(rows - dead, 1))
+    return Prediction(rows, dead, tuple(columns), text, restless, means, tuple(first_cases))
+
+
+def _kept_columns(
+    source: PathName, names: Sequence[str], keep: Sequence[str], answers: Sequence[str]
+) -> list[int]:
+    """Places of the columns that are written before the answers."""
+    for name in keep:
+        if name not in names:
+            raise DataError(f"{source}: there is no column '{name}'; {suggestion(name, names)}")
+        if list(keep).count(name) > 1 or name in answers:
+            raise DataError(f"{source}: column '{name}' would be written twice; keep it once")
+    return [list(names).index(name) for name in keep]
+
+
+def _mean_targets(graph: FactorGraph, asked: Sequence[int], means: Array) -> tuple[MeanTarget, ...]:
+    """The mean answers, variable by variable."""
+    found, at = [], 0
+    for v in asked:
+        states = tuple(state_labels(graph, v))
+        name = graph.names[v] if graph.names is not None else f"x{v}"
+        found.append(MeanTarget(name, states, tuple(means[at : at + len(states)].tolist())))
+        at += len(states)
+    return tuple(found)
+
+
+def _cell(value: Any) -> str:
+    return "" if value is None else str(value)
+
+
+def _is_figure(cell: str) -> bool:
+    try:
+        float(cell)
+    except ValueError:
+        return False
+    return True
 
 
 def _left(clock: Clock, rows: int) -> Clock:
@@ -190,11 +265,10 @@ def _reading(path: PathName) -> Iterator[tuple[list[str], Iterator[Chunk]]]:
 
 
 def _text_chunks(place: Path, lines: Iterator[str], delimiter: str, width: int) -> Iterator[Chunk]:
-    reader = csv.reader(lines, delimiter=delimiter)
+    reader = limited_rows(lines, place, delimiter)
     first, gap = 1, False
     while True:
-        with guarded_reading(place, "text"):
-            read = _some_rows(reader, width)
+        read = _some_rows(reader, width)
         if not read:
             return
         rows = [row for row in read if row]
@@ -214,11 +288,12 @@ def _text_chunks(place: Path, lines: Iterator[str], delimiter: str, width: int) 
 def _some_rows(reader: Iterator[list[str]], width: int) -> list[list[str]]:
     """Return the next rows: as many as usual, fewer where they are wide or their cells long."""
     rows: list[list[str]] = []
-    letters = 0
-    for row in islice(reader, max(min(_ROWS_AT_ONCE, _CELLS_AT_ONCE // width), 1)):
+    letters, most_letters = 0, affordable(_LETTERS_AT_ONCE, _BYTES_PER_LETTER)
+    cells = affordable(_CELLS_AT_ONCE, _BYTES_PER_CELL)
+    for row in islice(reader, max(min(_ROWS_AT_ONCE, cells // width), 1)):
         rows.append(row)
         letters += sum(map(len, row))
-        if letters > _LETTERS_AT_ONCE:
+        if letters > most_letters:
             break
     return rows
 
@@ -248,42 +323,40 @@ def _texts(column: Sequence[str]) -> Any:
 
 
 def _parquet(path: PathName) -> Any:
-    try:
-        import pyarrow.parquet as parquet
-    except ImportError:
-        raise MissingExtraError(
-            f"{path}: Parquet needs pyarrow; pip install 'kikuchi[data]', or use CSV"
-        ) from None
     with guarded_reading(path, "Parquet"):
-        return parquet.ParquetFile(path)
+        return open_parquet(path)
 
 
 def _parquet_chunks(place: Path, file: Any) -> Iterator[Chunk]:
+    width = max(len(file.schema_arrow.names), 1)
+    rows = max(min(_ROWS_AT_ONCE, affordable(_CELLS_AT_ONCE, _BYTES_PER_CELL) // width), 1)
     first = 1
-    batches = file.iter_batches(_ROWS_AT_ONCE, use_threads=False)
-    while True:
-        with guarded_reading(place, "Parquet"):
-            batch = next(batches, None)
-            cells = (
-                None
-                if batch is None
-                else [np.array(column.to_pylist(), dtype=object) for column in batch.columns]
-            )
-        if batch is None or cells is None:
-            return
-        yield first, cells
-        first += batch.num_rows
+    with guarded_reading(place, "Parquet"):
+        for batch in file.iter_batches(rows, use_threads=False):
+            require_room(place, 2 * batch.nbytes, f"{batch.num_rows} rows")
+            yield first, [_parquet_cells(column) for column in batch.columns]
+            first += batch.num_rows
+
+
+def _parquet_cells(column: Any) -> Any:
+    """The cells of a column; equal texts are one object, as a short file may repeat a long one."""
+    if not hasattr(column, "dictionary"):
+        return np.array(column.to_pylist(), dtype=object)
+    words = np.array([*column.dictionary.to_pylist(), None], dtype=object)
+    return words[column.indices.fill_null(len(words) - 1).to_numpy()]
 
 
 # ---------------------------------------------------------------------- writing
 
-Write = Callable[[Array, Array, Cases], None]
+Write = Callable[[Array, Array, Cases, Sequence[Any]], None]
+"""Writes answers and their log-evidence, beside columns that are kept."""
 
 
 @contextmanager
-def _writing(path: PathName, columns: Sequence[str]) -> Iterator[Write]:
+def _writing(path: PathName, keep: list[str], answers: list[str]) -> Iterator[Write]:
+    columns = [*keep, *answers]
     if suffix_of(path) == ".parquet":
-        with atomic_write(path, "wb") as file, _parquet_writer(path, file, columns) as write:
+        with atomic_write(path, "wb") as file, _parquet_writer(path, file, keep, answers) as write:
             yield write
         return
     delimiter = "\t" if suffix_of(path) == ".tsv" else ","
@@ -294,7 +367,7 @@ def _writing(path: PathName, columns: Sequence[str]) -> Iterator[Write]:
         )
         file.write(head.getvalue().encode())
 
-        def write(values: Array, log_z: Array, cases: Cases) -> None:
+        def write(values: Array, log_z: Array, cases: Cases, beside: Sequence[Any]) -> None:
             cards = cases.states.max(axis=0, initial=-1) + 1
             first, inverse = distinct_rows(cases.states, cards)  # equal cases, equal lines
             lines = [
@@ -303,9 +376,19 @@ def _writing(path: PathName, columns: Sequence[str]) -> Iterator[Write]:
                 else delimiter.encode() * len(row) + b"-inf\n"
                 for row, z in zip(values[first].tolist(), log_z[first].tolist(), strict=True)
             ]
-            file.writelines(map(lines.__getitem__, inverse.tolist()))
+            answered = map(lines.__getitem__, inverse.tolist())
+            file.writelines(_prefixed(answered, beside, delimiter) if beside else answered)
 
         yield write
+
+
+def _prefixed(lines: Iterable[bytes], beside: Sequence[Any], delimiter: str) -> Iterator[bytes]:
+    """The lines, each after the cells of its row of the columns that are kept."""
+    for line, row in zip(lines, zip(*beside, strict=True), strict=True):
+        text = io.StringIO()
+        cells = [spreadsheet_cell(_cell(value)) for value in row]
+        csv.writer(text, delimiter=delimiter, lineterminator="").writerow(cells)
+        yield text.getvalue().encode() + delimiter.encode() + line
 
 
 @contextmanager
@@ -318,20 +401,18 @@ def _packed(raw: IO[bytes], compressed: bool) -> Iterator[IO[bytes]]:
 
 
 @contextmanager
-def _parquet_writer(path: PathName, file: Any, columns: Sequence[str]) -> Iterator[Write]:
-    try:
-        import pyarrow
-        import pyarrow.parquet as parquet
-    except ImportError:
-        raise MissingExtraError(
-            f"{path}: Parquet needs pyarrow; pip install 'kikuchi[data]', or use CSV"
-        ) from None
-    schema = pyarrow.schema([(name, pyarrow.float64()) for name in columns])
-    with parquet.ParquetWriter(file, schema) as writer:
+def _parquet_writer(
+    path: PathName, file: Any, keep: list[str], answers: list[str]
+) -> Iterator[Write]:
+    pyarrow = parquet_module(path)
+    texts = [(name, pyarrow.string()) for name in keep]
+    schema = pyarrow.schema([*texts, *((name, pyarrow.float64()) for name in answers)])
+    with pyarrow.parquet.ParquetWriter(file, schema) as writer:
 
-        def write(values: Array, log_z: Array, cases: Cases) -> None:
+        def write(values: Array, log_z: Array, cases: Cases, beside: Sequence[Any]) -> None:
             gone = log_z == -np.inf
-            arrays = [pyarrow.array(column, mask=gone) for column in values.T]
+            kept = [pyarrow.array([_cell(value) for value in column]) for column in beside]
+            arrays = [*kept, *(pyarrow.array(column, mask=gone) for column in values.T)]
             table = pyarrow.Table.from_arrays([*arrays, pyarrow.array(log_z)], schema=schema)
             writer.write_table(table)
 

@@ -38,15 +38,28 @@ class Cases:
 
 
 class CellReader:
-    """Turns the cells of named columns into state numbers; what it has met it remembers."""
+    """Turns the cells of named columns into state numbers; what it has met it remembers.
 
-    def __init__(self, graph: FactorGraph, columns: Sequence[str], unused: set[int]) -> None:
+    Variables in `unused` are not read; columns in `kept` need not be variables.
+    """
+
+    def __init__(
+        self,
+        graph: FactorGraph,
+        columns: Sequence[str],
+        unused: set[int],
+        kept: Sequence[str] = (),
+    ) -> None:
         self.graph = graph
         self.columns = [str(name) for name in columns]
-        numbers = [self._variable(name) for name in self.columns]
-        if len(set(numbers)) < len(numbers):
+        numbers = {
+            k: self._variable(name)
+            for k, name in enumerate(self.columns)
+            if name not in kept or self._is_variable(name)
+        }
+        if len(set(numbers.values())) < len(numbers):
             raise DataError("the cases have two columns for one variable")
-        self.used = [k for k, v in enumerate(numbers) if v not in unused]
+        self.used = [k for k, v in numbers.items() if v not in unused]
         self.variables = [numbers[k] for k in self.used]
         self.known: list[dict[Any, int]] = [{} for _ in self.used]
 
@@ -61,9 +74,16 @@ class CellReader:
                 return int(word)
         known = graph.names or [f"x{v}" for v in range(graph.n_variables)]
         raise DataError(
-            f"column '{name}' is no variable of the model; drop it, or rename it: "
+            f"column '{name}' is not a variable of the model; drop it, or rename it: "
             f"{suggestion(name, known)}"
         )
+
+    def _is_variable(self, name: str) -> bool:
+        try:
+            self._variable(name)
+        except DataError:
+            return False
+        return True
 
     def codes(self, k: int, cells: Any, first_row: int, source: str = "") -> NDArray[np.int32]:
         """State numbers of the cells of the k-th used column."""

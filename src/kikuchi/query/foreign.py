@@ -13,6 +13,7 @@ import numpy as np
 
 from kikuchi.core.arrays import Array
 from kikuchi.core.errors import MissingExtraError, ModelError
+from kikuchi.core.extras import install
 from kikuchi.graphs.directed import check_directed
 from kikuchi.graphs.factor_graph import FactorGraph
 from kikuchi.graphs.formats import read
@@ -85,7 +86,7 @@ def _peer(module: str, what: str) -> Any:
         return import_module(module)
     except ImportError:
         raise MissingExtraError(
-            f"{what} needs {module.partition('.')[0]}; pip install 'kikuchi[peers]'"
+            f"{what} needs {module.partition('.')[0]}; {install('peers')}"
         ) from None
 
 

@@ -12,7 +12,6 @@ from __future__ import annotations
 import heapq
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from html import escape
 from typing import Any, Unpack
 
 import numpy as np
@@ -21,7 +20,7 @@ from kikuchi.core.arrays import Array, Ints
 from kikuchi.core.budget import Clock, RunLimits, limits, named_limits
 from kikuchi.core.errors import KikuchiError
 from kikuchi.core.labelled import pandas_module
-from kikuchi.core.text import printable
+from kikuchi.core.text import html_text, printable
 from kikuchi.graphs.factor_graph import FactorGraph
 from kikuchi.query.cache import cache_of
 from kikuchi.query.conflicts import impossible
@@ -107,10 +106,10 @@ class Explanations(Sequence[Explanation]):
 
     def _repr_html_(self) -> str:
         names = list(self.items[0]) if self.items else []
-        head = "".join(f"<th>{escape(name)}</th>" for name in names)
+        head = "".join(f"<th>{html_text(name)}</th>" for name in names)
         body = "".join(
             f"<tr><td>{item.probability:.6g}</td>"
-            + "".join(f"<td>{escape(item[name])}</td>" for name in names)
+            + "".join(f"<td>{html_text(item[name])}</td>" for name in names)
             + "</tr>"
             for item in self.items
         )

@@ -20,6 +20,7 @@ from kikuchi.core.budget import Budget, Clock
 from kikuchi.core.errors import ImpossibleEvidenceError
 from kikuchi.graphs.conditioned import Conditioned
 from kikuchi.graphs.factor_graph import FactorGraph
+from kikuchi.inference.small_work import loops_for, loops_for_rows
 from kikuchi.inference.trees.engine import Watch, propagate
 from kikuchi.inference.trees.plan import (
     TreePlan,
@@ -135,9 +136,10 @@ class PatternTree(PatternEngine):
         self.linear = linear
         template = self._template(self.is_open)
         everything = np.arange(template.n_variables), np.arange(template.n_factors)
-        self.plan = make_plan(
-            Conditioned(template, template, {}, *everything), "cheapest", None, clock, uses=4
-        )
+        with loops_for(graph):
+            self.plan = make_plan(
+                Conditioned(template, template, {}, *everything), "cheapest", None, clock, uses=4
+            )
         self.side_by_side = self.entries <= _MOST_ENTRIES  # whether maps are affordable
         self._program: RowProgram | None = None
         self._log_base = 0.0  # of the products of constant tables
@@ -202,6 +204,12 @@ class PatternTree(PatternEngine):
         self, states: States, log_weights: Array, clock: Clock, *, logs: bool = False
     ) -> tuple[Array, Array]:
         """log Z of each row, -inf where it is impossible, and its targets."""
+        with loops_for_rows(self.graph, len(states)):
+            return self._run(states, log_weights, clock, logs)
+
+    def _run(
+        self, states: States, log_weights: Array, clock: Clock, logs: bool
+    ) -> tuple[Array, Array]:
         n = len(states)
         log_z, status = np.empty(n), np.full(n, MARKED, dtype=np.int64)
         out = np.zeros((n, self.width))
@@ -263,9 +271,10 @@ class PatternTree(PatternEngine):
         if not len(self.open):
             return np.zeros(0, dtype=np.int64), np.zeros(0)
         try:
-            found = propagate(
-                self.filled(states, log_weights), variable_targets, Watch(clock), mode="max"
-            )
+            with loops_for(self.graph):
+                found = propagate(
+                    self.filled(states, log_weights), variable_targets, Watch(clock), mode="max"
+                )
         except ImpossibleEvidenceError:
             return None
         assert found.state is not None  # mode="max" finds it

@@ -122,6 +122,11 @@ class _Question(NamedTuple):
         """Names of their states."""
         return tuple(state_labels(self.graph, v) for v in self.asked)
 
+    @property
+    def drawn(self) -> dict[str, Any]:
+        """What a picture of the answer needs besides its probabilities."""
+        return {"graph": self.graph, "observed": dict(self.known.states)}
+
     def facts(self, log_z: float, warnings: tuple[str, ...]) -> dict[str, Any]:
         """What there is to say of an exact answer."""
         log_evidence = None if self.known.marginals else log_z
@@ -138,10 +143,10 @@ def _single_answers(q: _Question) -> Distributions:
     if found is not None:
         values = tuple(found.marginal(graph, known, v) for v in q.asked)
         facts = q.facts(found.log_z, found.warnings)
-        return Distributions(q.names, q.states, values, **facts)
+        return Distributions(q.names, q.states, values, **facts, **q.drawn)
     beliefs, number = _inferred(graph, set(q.asked), known, q.method, q.clock, q.progress)
     values = tuple(_belief(graph, beliefs, number, known, v) for v in q.asked)
-    return Distributions(q.names, q.states, values, **_facts(beliefs, known))
+    return Distributions(q.names, q.states, values, **_facts(beliefs, known), **q.drawn)
 
 
 def _belief(

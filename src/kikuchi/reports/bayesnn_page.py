@@ -10,7 +10,7 @@ import numpy as np
 from kikuchi.core import text
 from kikuchi.plots import networks as plots
 from kikuchi.plots.convergence import convergence
-from kikuchi.reports.page import Facts, Item, Picture, Report, Tile, versions
+from kikuchi.reports.page import Facts, Item, Picture, Report, Tile, settings_text, versions
 
 if TYPE_CHECKING:
     from kikuchi.bayesnn.evaluation import NetworkEvaluation
@@ -24,7 +24,6 @@ def network_report(
     """Write one self-contained page."""
     e = evaluation.estimator
     name = type(e).__name__
-    options = ", ".join(f"{option}={value}" for option, value in e.plain_options().items())
     if evaluation.regression:
         tiles = [
             Tile("RMSE", f"{evaluation.scores['rmse']:.4g}"),
@@ -47,7 +46,7 @@ def network_report(
             *tiles,
         ],
         sections={
-            "Model": [Facts([*evaluation.facts(), ("options", options)])],
+            "Model": [Facts([*evaluation.facts(), ("settings", settings_text(e))])],
             "Predictions": _predictions(evaluation),
             "Relevance": [_relevance(evaluation), evaluation.table()],
             "Structure": _structure(evaluation),

@@ -66,7 +66,7 @@ def compare_report(
             "Beliefs": _beliefs(rows, results),
             **_marginals(rows, results),
         },
-        python=model_parts.python_text(model, call, results.evidence),
+        python=model_parts.python_text(results.graph, model, call, results.evidence),
     ).write(path, command)
 
 

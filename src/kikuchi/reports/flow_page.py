@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from kikuchi.plots.flows import held_out_scores, samples_beside_data
+from kikuchi.plots.flows import MOST_COLUMNS, held_out_scores, pair_plot, samples_beside_data
 from kikuchi.plots.images import image_rows
 from kikuchi.reports.page import Item, Picture
 from kikuchi.reports.train_page import measured_report
@@ -31,11 +31,14 @@ def _training(evaluation: FlowEvaluation) -> list[Item]:
     e = evaluation.estimator
     if not e.validation_scores_:
         return []
-    figure = held_out_scores(e.validation_scores_, e.gaussian_score_)
-    caption = (
-        "Log-likelihood of the rows that the training held out, epoch by epoch; the dot is the "
-        "epoch whose parameters are the answer."
+    scores = e.validation_scores_
+    figure = held_out_scores(scores, e.gaussian_score_)
+    answer = (
+        f"the dot is epoch {int(np.argmax(scores)) + 1}, whose parameters are the answer"
+        if max(scores) > e.gaussian_score_
+        else "no epoch was better than the Gaussian mixture, which is the answer"
     )
+    caption = f"Log-likelihood of the rows that the training held out, epoch by epoch; {answer}."
     return [Picture(figure, caption)]
 
 
@@ -51,23 +54,30 @@ def _samples(evaluation: FlowEvaluation) -> list[Item]:
     rows = evaluation.rows
     if rows.shape[1] < 2:
         return []
-    first, second = _shown_columns(rows)
-    names = getattr(e, "feature_names_in_", [f"column {k}" for k in range(rows.shape[1])])
-    pair = np.sort([first, second])
-    figure = samples_beside_data(
-        rows[:, pair], drawn[:, pair], e.predict(rows), (str(names[pair[0]]), str(names[pair[1]]))
-    )
-    caption = (
-        "Two columns of the data, of samples, and of the data by their most probable component "
-        f"({len(e.weights_)} components)."
-    )
-    return [Picture(figure, caption)]
+    names = evaluation.names or [f"column {k}" for k in range(rows.shape[1])]
+    shown = list(range(min(rows.shape[1], MOST_COLUMNS)))
+    figure = pair_plot(rows[:, shown], drawn[:, shown], [names[k] for k in shown])
+    caption = "Pairs of columns: data in grey below the diagonal, samples in blue above it."
+    more = rows.shape[1] - len(shown)
+    pictures: list[Item] = [
+        Picture(figure, f"{caption} {more} more columns are not drawn." if more else caption)
+    ]
+    if len(e.weights_) > 1:
+        pair = _shown_columns(rows)
+        figure = samples_beside_data(
+            rows[:, pair], drawn[:, pair], e.predict(rows), (names[pair[0]], names[pair[1]])
+        )
+        caption = (
+            "The two columns that depend on each other most: data, samples, and the data by their "
+            f"most probable component ({len(e.weights_)} components)."
+        )
+        pictures.append(Picture(figure, caption))
+    return pictures
 
 
-def _shown_columns(rows: Any) -> tuple[int, int]:
-    """The two columns that depend on each other most."""
+def _shown_columns(rows: Any) -> list[int]:
+    """The two columns that depend on each other most, in order."""
     with np.errstate(invalid="ignore", divide="ignore"):
         size = np.nan_to_num(np.abs(np.corrcoef(rows.T)))
     np.fill_diagonal(size, -1.0)
-    first, second = np.unravel_index(int(np.argmax(size)), size.shape)
-    return int(first), int(second)
+    return sorted(int(k) for k in np.unravel_index(int(np.argmax(size)), size.shape))

@@ -6,13 +6,13 @@ Figures go in as SVG whose ink follows the colour scheme of the reader.
 
 from __future__ import annotations
 
-import html
 import re
 from collections.abc import Iterable, Sequence
 from os import PathLike
 from typing import TYPE_CHECKING
 
 from kikuchi.core.files import atomic_write
+from kikuchi.core.text import html_attribute, html_text
 from kikuchi.plots import style
 from kikuchi.reports.stylesheet import CSS
 
@@ -25,12 +25,12 @@ Pairs = Iterable[tuple[str, str]]
 
 
 def escape(text: object) -> str:
-    """Text that is safe between tags and in attributes.
+    """Text that is safe between tags; `html_attribute` is for attributes.
 
     >>> escape('<b> & "x"')
     '&lt;b&gt; &amp; &quot;x&quot;'
     """
-    return html.escape(str(text), quote=True)
+    return html_text(text)
 
 
 def section(title: str, *parts: str, note: str = "") -> str:
@@ -73,7 +73,7 @@ def table(head: Sequence[str], rows: Iterable[Sequence[str]], numeric: Sequence[
 def tiles(entries: Iterable[tuple[str, str, str]]) -> str:
     """Large figures: label, value, and a kind that colours it (`good`, `bad` or nothing)."""
     parts = (
-        f'<div class="tile {escape(kind)}"><span class="label">{escape(label)}</span>'
+        f'<div class="tile {html_attribute(kind)}"><span class="label">{escape(label)}</span>'
         f'<span class="value">{escape(value)}</span></div>'
         for label, value, kind in entries
     )
@@ -85,7 +85,7 @@ def warning_box(messages: Sequence[str]) -> str:
     if not messages:
         return ""
     items = "".join(f"<li>{escape(message)}</li>" for message in messages)
-    return f'<div class="warn" role="alert"><strong>Mind this</strong><ul>{items}</ul></div>'
+    return f'<div class="warn" role="alert"><strong>Warnings</strong><ul>{items}</ul></div>'
 
 
 def collapsed(summary: str, body: str) -> str:
@@ -113,7 +113,7 @@ def _inline_svg(svg: str, prefix: str, label: str) -> str:
     svg = svg.replace("xlink:href=", "href=")
     for colour, name in _ADAPTIVE.items():
         svg = svg.replace(colour, f"var(--{name})")
-    return svg.replace("<svg", f'<svg role="img" aria-label="{escape(label)}"', 1)
+    return svg.replace("<svg", f'<svg role="img" aria-label="{html_attribute(label)}"', 1)
 
 
 def document(title: str, subtitle: str, *sections: str) -> str:
@@ -124,7 +124,7 @@ def document(title: str, subtitle: str, *sections: str) -> str:
         '<html lang="en">\n<head>\n<meta charset="utf-8">\n'
         '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
         '<meta name="color-scheme" content="light dark">\n'
-        f"<title>{escape(title)}</title>\n<style>\n{CSS}</style>\n</head>\n<body>\n<main>\n"
+        f"<title>{html_attribute(title)}</title>\n<style>\n{CSS}</style>\n</head>\n<body>\n<main>\n"
         f'<header><h1>{escape(title)}</h1><p class="sub">{escape(subtitle)}</p></header>\n'
         f"{body}\n</main>\n</body>\n</html>\n"
     )

@@ -49,7 +49,7 @@ def infer_report(
     steps = {beliefs.method: beliefs.trace}
     call = f"beliefs = kk.infer(graph, {beliefs.method!r}, evidence=evidence)"
     page.Report(
-        title=f"{beliefs.method} on {model or 'a model'}",
+        title=_title(beliefs, model, observed),
         subtitle=(
             "The most probable state and max-marginals"
             if beliefs.max_product
@@ -63,15 +63,21 @@ def infer_report(
             _against_exact(beliefs, exact, observed),
         ],
         sections={
-            "Question": [page.Facts(question)],
-            "Bounds on log Z": [_bounds(beliefs)],
-            "Convergence": [page.convergence_picture(steps, "How the run approached its answer.")],
             "Beliefs": _pictures(beliefs, exact, observed),
             f"{model_parts.belief_name(beliefs)}s": [model_parts.marginal_table(beliefs, exact)],
+            "Bounds on log Z": [_bounds(beliefs)],
+            "Convergence": [page.convergence_picture(steps, "How the run approached its answer.")],
+            "Question": [page.Facts(question)],
             "Diagnostics": [page.diagnostics(beliefs.diagnostics)],
         },
-        python=model_parts.python_text(model, call, observed),
+        python=model_parts.python_text(beliefs.graph, model, call, observed),
     ).write(path, command)
+
+
+def _title(beliefs: Beliefs, model: str | None, observed: Observed) -> str:
+    """The method, the model and the evidence."""
+    given = f" given {wording.observations(beliefs.graph, observed, most=4)}" if observed else ""
+    return f"{beliefs.method} on {model or 'a model'}{given}"
 
 
 def _warnings(beliefs: Beliefs) -> list[str]:
@@ -94,7 +100,7 @@ def _tiles(beliefs: Beliefs) -> list[page.Tile]:
         page.Tile("bounds on log Z", wording.bounds(beliefs)),
         page.Tile.judged("converged", beliefs.converged),
         page.Tile("iterations", text.whole(beliefs.iterations)),
-        page.Tile("time, with loading", text.seconds(beliefs.seconds)),
+        page.Tile("time", text.seconds(beliefs.seconds)),
     ]
     if beliefs.score is not None:
         entries.append(page.Tile("log-weight of the best state", text.log_z(beliefs.score)))
@@ -116,11 +122,10 @@ def _against_exact(beliefs: Beliefs, exact: Beliefs | None, observed: Observed) 
 
 def _method_pairs(method: str) -> list[tuple[str, str]]:
     chosen = parse_method(method)
-    options = {f.name: getattr(chosen, f.name) for f in dataclasses.fields(chosen)}
     pairs = [("Method", f"{chosen.name}: {chosen.summary}"), ("Method text", method)]
-    if options:
-        pairs.append(("Options", page.option_text(options)))
-    seed = options.get("seed")
+    if dataclasses.fields(chosen):
+        pairs.append(("Settings", page.settings_text(chosen)))
+    seed = getattr(chosen, "seed", None)
     return [*pairs, ("Seed", "not used: deterministic" if seed is None else str(seed))]
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import dataclasses
+import itertools
 from collections.abc import Sequence
 from os import PathLike
 from typing import TYPE_CHECKING, Any
@@ -13,6 +13,7 @@ from kikuchi.core import text
 from kikuchi.core.budget import Budget
 from kikuchi.core.errors import KikuchiError
 from kikuchi.core.numerics import entropy
+from kikuchi.graphs.picture import edge_numbers
 from kikuchi.inference.registry import parse_method
 from kikuchi.learning.data import Data
 from kikuchi.learning.fit import Fit
@@ -22,10 +23,13 @@ from kikuchi.reports import html, model_parts, page, wording
 from kikuchi.reports.comparison import cheap_exact
 
 if TYPE_CHECKING:
+    from kikuchi.graphs.conditional import ConditionalTable
     from kikuchi.graphs.factor_graph import FactorGraph
     from kikuchi.inference.beliefs import Beliefs
 
 _SHOWN_FACTORS = 20
+_FEW_STEPS = 3  # of a fit, which no picture needs to show
+_MOST_ARROWS, _MOST_TABLES, _OPEN_TABLES, _MOST_ROWS = 100, 100, 12, 64
 _SECONDS_FOR_BELIEFS = 10.0
 
 
@@ -52,22 +56,80 @@ def learn_report(
     >>> "-0.636514" in target.read_text()
     True
     """
-    beliefs = _beliefs(fit.graph)
+    beliefs = fitted_beliefs(fit.graph)
     caption = "The fit, step by step; the residual is the largest slope that is left."
+    steps = {fit.learner: fit.trace} if len(fit.trace) > _FEW_STEPS else {}
     page.Report(
-        title=f"{fit.learner.partition(':')[0]} on {source or 'a table of data'}",
-        subtitle="A model learnt from data, with how well it explains them",
+        title=f"{_what(fit)} learnt from {source or 'a table of data'}",
+        subtitle=f"By {fit.learner}, with how well it explains the data",
         warnings=_warnings(fit),
         tiles=_tiles(fit),
+        answer=_found(fit.graph, beliefs),
         sections={
-            "Question": [page.Facts(_question(fit, data, source, graph))],
-            "How the fit was found": [page.convergence_picture({fit.learner: fit.trace}, caption)],
-            "Model and data": _pictures(fit.graph, data, beliefs),
+            "Conditional probability tables": _tables(fit.graph),
+            "Model and data": model_and_data(fit.graph, data, beliefs),
             "Strongest factors": _strongest_factors(fit.graph, beliefs),
+            "Question": [page.Facts(_question(fit, data, source, graph))],
+            "How the fit was found": [page.convergence_picture(steps, caption)],
             "Diagnostics": [page.diagnostics(fit.diagnostics)],
         },
         python=_python(fit, data, source, graph),
     ).write(path, command)
+
+
+def _what(fit: Fit) -> str:
+    return "A Bayesian network" if fit.graph.is_directed else "A model"
+
+
+def _found(graph: FactorGraph, beliefs: Beliefs | None) -> list[page.Item]:
+    """The network with its marginals, and its arrows."""
+    items: list[page.Item] = []
+    if beliefs is not None:
+        items += model_parts.belief_pictures(beliefs, {})
+    if not graph.is_directed:
+        return items
+    arrows = [
+        f"{wording.variable_name(graph, u)} → {wording.variable_name(graph, v)}"
+        for u, v in edge_numbers(graph)
+    ]
+    more = f", and {len(arrows) - _MOST_ARROWS} more" if len(arrows) > _MOST_ARROWS else ""
+    shown = ", ".join(arrows[:_MOST_ARROWS]) + more
+    return [*items, page.Facts([(f"Arrows ({len(arrows)})", shown or "none")])]
+
+
+def _tables(graph: FactorGraph) -> list[page.Item]:
+    """The conditional probability table of each variable; of large networks folded away."""
+    if not graph.is_directed:
+        return []
+    shown = range(min(graph.n_variables, _MOST_TABLES))
+    tables = [graph.cpt(v) for v in shown]
+    parts = [
+        html.collapsed(table.title, html.table(*_cells(table))) if len(tables) > _OPEN_TABLES
+        else f"<div><h3>{html.escape(table.title)}</h3>{html.table(*_cells(table))}</div>"
+        for table in tables
+    ]  # fmt: skip
+    more = graph.n_variables - len(tables)
+    return [
+        f'<div class="tables">{"".join(parts)}</div>',
+        f'<p class="note">{more} more tables are in the file.</p>' if more else "",
+    ]
+
+
+def _cells(table: ConditionalTable) -> tuple[list[str], list[list[str]], list[int]]:
+    """Head, rows and columns of numbers; a row for each combination of states of the parents."""
+    head = [*table.parents, *table.states[-1]]
+    rows = [
+        [*given, *(f"{p:.4g}" for p in numbers)]
+        for given, numbers in zip(
+            itertools.product(*table.states[:-1]),
+            table.table.reshape(-1, table.table.shape[-1]).tolist(),
+            strict=True,
+        )
+    ]
+    few = rows[:_MOST_ROWS]
+    if len(rows) > len(few):
+        few.append([f"{len(rows) - len(few)} more rows", *[""] * (len(head) - 1)])
+    return head, few, list(range(len(table.parents), len(head)))
 
 
 def _warnings(fit: Fit) -> list[str]:
@@ -84,6 +146,10 @@ def _tiles(fit: Fit) -> list[page.Tile]:
         page.Tile(label + ", exact" * value.endswith(" (exact)"), value.removesuffix(" (exact)"))
         for label, value in scores
     ]
+    held_out = getattr(fit, "held_out", None)
+    if held_out is not None:
+        figure = wording.likelihood(held_out).removesuffix(" (exact)")
+        tiles.insert(1, page.Tile(f"on {text.count(held_out.rows, 'held-out row')}", figure))
     if fit.objective is not None and fit.trace.objective_name != "log-likelihood per row":
         label = f"objective: {wording.objective_name(fit)}"
         tiles.append(page.Tile(label, text.log_z(fit.objective, 6)))
@@ -92,13 +158,12 @@ def _tiles(fit: Fit) -> list[page.Tile]:
         *tiles,
         page.Tile.judged("converged", fit.converged),
         page.Tile("iterations", text.whole(fit.iterations)),
-        page.Tile("time, with loading", text.seconds(fit.seconds)),
+        page.Tile("time", text.seconds(fit.seconds)),
     ]
 
 
 def _question(fit: Fit, data: Data, source: str | None, graph: str | None) -> list[tuple[str, str]]:
     learner = parse_learner(fit.learner)
-    options = {f.name: getattr(learner, f.name) for f in dataclasses.fields(learner)}
     hidden = [wording.variable_name(fit.graph, int(v)) for v in data.hidden]
     pairs = [
         ("Data", f"{source or 'given in Python'}: {wording.data_text(data)}"),
@@ -106,9 +171,8 @@ def _question(fit: Fit, data: Data, source: str | None, graph: str | None) -> li
         *((a, b) for a, b in model_parts.model_pairs(fit.graph, graph, {}) if a != "Evidence"),
         ("Learner", f"{learner.name}: {learner.summary}"),
         ("Learner text", fit.learner),
+        ("Settings", page.settings_text(learner)),
     ]
-    if options:
-        pairs.append(("Options", page.option_text(options)))
     return [*pairs, *page.versions()]
 
 
@@ -120,7 +184,7 @@ def _listed(names: Sequence[str], most: int = 20) -> str:
 # ---------------------------------------------------------------------- the fitted model
 
 
-def _beliefs(graph: FactorGraph) -> Beliefs | None:
+def fitted_beliefs(graph: FactorGraph) -> Beliefs | None:
     """Marginals of the fitted model, exact where cheap, by belief propagation otherwise."""
     if graph.n_factors == 0:
         return None
@@ -133,7 +197,8 @@ def _beliefs(graph: FactorGraph) -> Beliefs | None:
         return None
 
 
-def _pictures(graph: FactorGraph, data: Data, beliefs: Beliefs | None) -> list[page.Picture]:
+def model_and_data(graph: FactorGraph, data: Data, beliefs: Beliefs | None) -> list[page.Picture]:
+    """Pictures of the tables of a model beside frequencies of the data, and of its beliefs."""
     if beliefs is None:
         return []
     pictures = []
@@ -147,7 +212,7 @@ def _pictures(graph: FactorGraph, data: Data, beliefs: Beliefs | None) -> list[p
         pictures.append(
             page.Picture(moments(frequencies / data.total, model, beliefs.method), caption)
         )
-    return pictures + model_parts.belief_pictures(beliefs, {})
+    return pictures
 
 
 def _informations(graph: FactorGraph, beliefs: Beliefs) -> np.ndarray[Any, np.dtype[np.float64]]:

@@ -175,11 +175,16 @@ def _marginal_rows(beliefs: Beliefs, exact: Beliefs | None, shown: int) -> str:
 # ---------------------------------------------------------------------- code
 
 
-def python_text(model: str | None, call: str, evidence: Observed | None) -> str:
-    """The lines of Python that do the same."""
+def python_text(graph: FactorGraph, model: str | None, call: str, evidence: Observed) -> str:
+    """The lines of Python that do the same, with the names of variables and states."""
     if model and model.startswith("example:"):
-        source = f"from kikuchi.data import example\ngraph = example({model[8:]!r})"
+        source = f"graph = kk.example({model[8:]!r})"
     else:
         source = f"graph = kk.read({model!r})" if model else "graph = ...  # the model of this page"
-    observed = f"evidence = {dict(evidence)!r}\n" if evidence else "evidence = None\n"
-    return f"import kikuchi as kk\n{source}\n{observed}{call}"
+    given = {
+        v if graph.names is None else graph.names[v]: graph.states[v][value]
+        if graph.states is not None and isinstance(value, int)
+        else value
+        for v, value in evidence.items()
+    }
+    return f"import kikuchi as kk\n{source}\nevidence = {given or None!r}\n{call}"

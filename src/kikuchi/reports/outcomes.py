@@ -42,6 +42,30 @@ def table(rows: Sequence[Row]) -> TextTable:
     return TextTable(head, cells, [1])
 
 
+def short_table(rows: Sequence[Row]) -> TextTable:
+    """The columns that fit on a terminal; the number leads to the notes below."""
+    cells = [
+        [str(number), row.quantity, cell(row.ours), cell(row.published), row.verdict]
+        for number, row in enumerate(rows, 1)
+    ]
+    return TextTable(("", "quantity", "ours", "published", "verdict"), cells, [0])
+
+
+def notes(rows: Sequence[Row]) -> list[str]:
+    """What `short_table` leaves out: corrected reference, criterion and note of each row."""
+    lines = []
+    for number, row in enumerate(rows, 1):
+        parts = [
+            "" if row.corrected is None else f"corrected reference {cell(row.corrected)}",
+            f"criterion: {row.criterion}" if row.criterion else "",
+            row.note,
+        ]
+        known = "; ".join(part for part in parts if part)
+        if known:
+            lines.append(f"{number}: {known}")
+    return lines
+
+
 def facts(outcome: Outcome) -> list[tuple[str, str]]:
     """What was run, as labels with their values."""
     experiment = outcome.experiment

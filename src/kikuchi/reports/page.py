@@ -6,6 +6,7 @@ and figures, and at the end how to run the same again. It is one self-contained 
 
 from __future__ import annotations
 
+import dataclasses
 import platform
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
 
 _LONGEST_VALUE = 400  # characters of a diagnostic
 _MOST_VALUES = 8  # of an array, before it is summarised
+_NO_SETTINGS = ("checkpoint", "progress", "verbose")  # where a fit writes, and whom it tells
 
 
 class Tile(NamedTuple):
@@ -137,13 +139,36 @@ def diagnostics(values: Mapping[str, Any]) -> Facts:
     return Facts([(name, _short(value)) for name, value in values.items()])
 
 
-def option_text(values: Mapping[str, Any]) -> str:
-    """Options with their values in one line.
+def settings_text(thing: Any) -> str:
+    """The options of a dataclass that differ from their defaults, in one line.
 
-    >>> option_text({"tol": 1e-6, "seed": None})
-    'tol=1e-06, seed=none'
+    >>> from kikuchi.inference.registry import parse_method
+    >>> settings_text(parse_method("bp:damping=0.5")), settings_text(parse_method("bp"))
+    ('damping=0.5, all others by default', 'all by default')
     """
-    return ", ".join(f"{name}={_plain(value)}" for name, value in values.items())
+    changed = {
+        f.name: getattr(thing, f.name)
+        for f in dataclasses.fields(thing)
+        if f.name not in _NO_SETTINGS and not _is_default(f, getattr(thing, f.name))
+    }
+    words = [f"{name}={_plain(value)}" for name, value in changed.items() if _is_short(value)]
+    return ", ".join([*words, "all others by default" if words else "all by default"])
+
+
+def _is_default(field: dataclasses.Field[Any], value: Any) -> bool:
+    default = field.default
+    if default is dataclasses.MISSING and field.default_factory is not dataclasses.MISSING:
+        default = field.default_factory()
+    return value is default or (
+        _is_short(value) and type(value) is type(default) and value == default
+    )
+
+
+def _is_short(value: Any) -> bool:
+    """Whether a value can stand in a line: not a function, a generator or an array."""
+    if isinstance(value, list | tuple):
+        return all(_is_short(item) for item in value)
+    return value is None or isinstance(value, bool | int | float | str)
 
 
 def _plain(value: Any) -> str:

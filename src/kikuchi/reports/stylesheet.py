@@ -45,6 +45,7 @@ th, td { text-align: left; vertical-align: top; padding: .32rem 1rem .32rem 0;
 thead th { color: var(--soft); font-weight: 600; white-space: nowrap; vertical-align: bottom; }
 td { white-space: pre-wrap; overflow-wrap: anywhere; }
 td:first-child { min-width: 8rem; }
+td.n:first-child { min-width: 0; }
 th.n, td.n { text-align: right; white-space: nowrap; }
 .facts th { color: var(--soft); font-weight: 500; white-space: nowrap; padding-right: 1.6rem; }
 .facts td { overflow-wrap: anywhere; }
@@ -52,6 +53,9 @@ figure { margin: 1rem 0; overflow-x: auto; }
 figure svg { max-width: max(100%, 34rem); height: auto; display: block; }
 figure svg * { stroke-linejoin: round; stroke-linecap: butt; }
 figure svg text { font-family: inherit !important; }
+.tiles + .scroll { margin-top: 1rem; }
+.tables { display: flex; flex-wrap: wrap; gap: 0 3rem; }
+.tables td:first-child { min-width: 0; }
 .row { display: flex; flex-wrap: wrap; gap: 1rem; }
 figcaption { font-size: .88rem; margin-top: .3rem; }
 pre { background: var(--card); border-radius: 6px; padding: .7rem .9rem; overflow-x: auto;

@@ -9,7 +9,16 @@ import numpy as np
 
 from kikuchi.core import text
 from kikuchi.plots import temporal as plots
-from kikuchi.reports.page import Facts, Item, Picture, Report, Tile, convergence_picture, versions
+from kikuchi.reports.page import (
+    Facts,
+    Item,
+    Picture,
+    Report,
+    Tile,
+    convergence_picture,
+    settings_text,
+    versions,
+)
 
 if TYPE_CHECKING:
     from kikuchi.temporal.evaluation import TemporalEvaluation
@@ -35,10 +44,11 @@ def temporal_report(
             Tile("time", text.seconds(evaluation.seconds)),
         ],
         sections={
+            _HEADINGS[evaluation.task]: [*_answer(evaluation), evaluation.table()],
+            "Next steps": _forecast(evaluation),
             "Model": [Facts(evaluation.facts()), *_parameters(evaluation)],
-            _HEADINGS[evaluation.task]: _answer(evaluation),
             "Fit": [convergence_picture({"fit": e.trace_}, "Log-likelihood or bound.")],
-            "Versions": [Facts(versions())],
+            "Versions": [Facts([("Settings", settings_text(e)), *versions()])],
         },
         python=f"from kikuchi.temporal import {name}\nmodel = {e!r}.fit(Y)",
     ).write(path, command)  # fmt: skip
@@ -50,41 +60,57 @@ def _parameters(evaluation: TemporalEvaluation) -> list[Item]:
         m = e.model_
         if m.varying:
             return []
+        states = [f"state {k}" for k in range(m.n_states)]
+        outputs = evaluation.names
         tables, names = [m.transition, m.output], ["transition", "outputs by states"]
+        rows, columns = [states, outputs], [states, states]
         if m.radius < 1.5:
             tables.append(e.gain())
             names.append("steady gain")
-        return [Picture(plots.matrices(tables, names, signed=True),
+            rows.append(states)
+            columns.append(outputs)
+        return [Picture(plots.matrices(tables, names, signed=True, rows=rows, columns=columns),
                         "Transition of the states, what each state adds to each output, and the "
                         "gain by which the errors of the outputs correct the states.")]  # fmt: skip
     if kind == "hmm":
-        return [Picture(plots.matrices([e.model_.transition], ["transition"]),
-                        "Probability of each state (column) after each state (row)."),
-                *_emission(e.model_.emission, evaluation.names)]  # fmt: skip
+        states = [[f"state {k}" for k in range(e.model_.n_states)]]
+        figure = plots.matrices([e.model_.transition], ["transition"], rows=states, columns=states)
+        return [Picture(figure, "Probability of each state (column) after each state (row)."),
+                *_emission(e.model_.emission)]  # fmt: skip
     if kind in ("factorial", "hopping"):
         names = [f"chain {c + 1}, lag {lag}" for c, lag in enumerate(e.model_.lags)]
         return [Picture(plots.matrices(e.model_.transitions, names),
                         "Probability of each state (column) after each state (row), of each "
                         "chain.")]  # fmt: skip
     if kind == "ica":
-        return [Picture(plots.matrices([e.model_.mixing], ["mixing"], signed=True),
+        sources = [f"source {k + 1}" for k in range(e.model_.mixing.shape[1])]
+        return [Picture(plots.matrices([e.model_.mixing], ["mixing"], signed=True,
+                                       rows=[evaluation.names], columns=[sources]),
                         "What each source (column) adds to each output (row).")]  # fmt: skip
     pairs = zip(e.mean_, np.sqrt(np.diagonal(e.covariance_)), strict=True)
     names = [*evaluation.names, "intercept"][: len(e.mean_)]
     return [Facts([(n, f"{m:.3f} ± {s:.3f}") for n, (m, s) in zip(names, pairs, strict=True)])]
 
 
-def _emission(emission: Any, names: list[str]) -> list[Item]:
-    """What the states of a hidden Markov model emit."""
-    if emission.kind == "categorical":
-        figure = plots.matrices([emission.probabilities], ["outputs"])
-        return [Picture(figure, "Probability of each category (column) in each state (row).")]
-    if emission.kind not in ("gaussian", "mixture"):
+def _emission(emission: Any) -> list[Item]:
+    """Probabilities of the categories that the states emit; moments are in the table of states."""
+    if emission.kind != "categorical":
         return []
-    pairs = list(zip(emission.mean(), np.sqrt(emission.variance()), strict=True))
-    text = [", ".join(f"{n} {m:.4g} ± {d:.2g}" for n, m, d in zip(names, *pair, strict=True))
-            for pair in pairs]  # fmt: skip
-    return [Facts([(f"outputs of state {k}", line) for k, line in enumerate(text)])]
+    figure = plots.matrices([emission.probabilities], ["outputs"])
+    return [Picture(figure, "Probability of each category (column) in each state (row).")]
+
+
+def _forecast(evaluation: TemporalEvaluation) -> list[Item]:
+    """The steps after the last row, where a fit was asked for them."""
+    found = evaluation.forecast
+    if found is None:
+        return []
+    back = evaluation.tables[0][-_BACK:]
+    figure = plots.bands(
+        found.mean, found.deviation, data=back, names=evaluation.names, start=len(back)
+    )
+    caption = f"The last {len(back)} rows and the forecast with two standard deviations."
+    return [Picture(figure, caption), *(table for _, table in evaluation.parts())]
 
 
 def _answer(evaluation: TemporalEvaluation) -> list[Item]:
@@ -114,10 +140,14 @@ def _answer(evaluation: TemporalEvaluation) -> list[Item]:
         parts = [parts] if kind == "hmm" else parts
         names = ["probability"] if kind == "hmm" else []
         caption = "Probabilities of the states at each step."
-        return [Picture(plots.probabilities(parts, names), caption)]
+        shown: list[Item] = [Picture(plots.probabilities(parts, names), caption)]
+        if kind == "hmm" and len(data) == len(parts[0]):
+            figure = plots.coloured_series(data, parts[0].argmax(axis=1), evaluation.names)
+            shown.insert(0, Picture(figure, "The series, coloured by the most probable state."))
+        return shown
     items: list[Item] = [
         Picture(plots.bands(answer.mean, answer.deviation,
-                            names=[f"state {k + 1}" for k in range(answer.mean.shape[1])]),
+                            names=[f"state {k}" for k in range(answer.mean.shape[1])]),
                 "States with two standard deviations.")
     ]  # fmt: skip
     if kind == "ssm" and not evaluation.estimator.model_.varying:

@@ -11,7 +11,7 @@ import numpy as np
 from kikuchi.core import text
 from kikuchi.plots.convergence import convergence
 from kikuchi.plots.images import image_rows, tiles
-from kikuchi.reports.page import Facts, Item, Picture, Report, Tile, versions
+from kikuchi.reports.page import Facts, Item, Picture, Report, Tile, settings_text, versions
 from kikuchi.training.trainer import COMPLETE
 
 if TYPE_CHECKING:
@@ -77,7 +77,6 @@ def trained_page(
     """The page of an estimator of `kikuchi.<room>` that was trained on rows of `source`."""
     estimator = evaluation.estimator
     name = type(estimator).__name__
-    options = ", ".join(f"{option}={value}" for option, value in estimator.plain_options().items())
     good = estimator.stopped_ in COMPLETE
     return Report(
         title=f"{name} on {source}",
@@ -90,7 +89,7 @@ def trained_page(
             *tiles,
         ],
         sections={
-            "Model": [Facts([*evaluation.facts(), ("options", options)])],
+            "Model": [Facts([*evaluation.facts(), ("settings", settings_text(estimator))])],
             **sections,
             "Versions": [Facts(versions())],
         },
@@ -107,7 +106,7 @@ def training_picture(evaluation: TrainingAnswer) -> Picture | None:
     if not any(np.isfinite(e.trace_.objective)):
         return None
     caption = f"The {e.trace_.objective_name}, epoch by epoch."
-    return Picture(convergence({e.learner: e.trace_}), caption)
+    return Picture(convergence({e.learner: e.trace_}, unit="epochs"), caption)
 
 
 def _tiles(evaluation: MachineEvaluation) -> list[Tile]:
@@ -117,6 +116,9 @@ def _tiles(evaluation: MachineEvaluation) -> list[Tile]:
         "on rows held out": evaluation.log_likelihood_held_out,
     }
     known = {label: value for label, value in scores.items() if value is not None}
+    if evaluation.free_energy_held_out is not None:
+        gap = evaluation.free_energy_held_out - evaluation.free_energy
+        entries.append(Tile("free energy, held-out less training rows", f"{gap:+.4g}"))
     return [*entries, *(Tile(label, f"{value:.5g}") for label, value in known.items())]
 
 

@@ -10,13 +10,13 @@ import math
 from abc import abstractmethod
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any, Generic, Literal, Protocol, Self, TypeVar
+from typing import Any, ClassVar, Generic, Literal, Protocol, Self, TypeVar
 
 import numpy as np
 
 from kikuchi.core.arrays import Array
 from kikuchi.core.budget import Budget
-from kikuchi.core.errors import DataError
+from kikuchi.core.errors import DataError, ModelError
 from kikuchi.core.interrupts import safe_interrupts
 from kikuchi.core.lbfgs import Lbfgs, Objective
 from kikuchi.core.methods import constructor
@@ -38,6 +38,7 @@ from kikuchi.training.resuming import StateFile, fit_checkpoint, iterate_resumab
 from kikuchi.training.trainer import TrainingTrace
 
 _RESIDUAL = "change of the objective per row"
+_ROUNDING = 1e-6  # fall of an objective, relative to its size, that may be rounding
 
 
 class ArrayModel(Protocol):
@@ -55,6 +56,7 @@ class ExpectationMaximisation(Generic[Model]):
 
     `expectation` answers the objective and statistics of a model, `maximisation` the model of
     statistics. The step that is reported is that of the model in hand, whose objective is known.
+    With `rises` an objective that falls ends the steps.
     """
 
     varying = ("carried/",)
@@ -68,12 +70,14 @@ class ExpectationMaximisation(Generic[Model]):
         rows: int,
         carried: Callable[[], Arrays] = dict,
         restore_carried: Callable[[Arrays], None] = lambda arrays: None,
+        rises: bool = False,
     ) -> None:
-        self.model, self.rows = model, rows
+        self.model, self.rows, self.rises = model, rows, rises
         self.carried, self.restore_carried = carried, restore_carried
         self.expectation, self.maximisation, self.read = expectation, maximisation, read
         self.iterations, self.before = 0, -math.inf
         self._statistics: Any = None
+        self.failure = ""
 
     def state(self) -> State:
         """Everything that the next step depends on."""
@@ -89,26 +93,51 @@ class ExpectationMaximisation(Generic[Model]):
         self._statistics = self.expectation(self.model)[1]
 
     def steps(self) -> Iterator[Step]:
-        """One step per round; the residual is the change of the objective per row."""
+        """One step per round; the residual is the change of the objective per row.
+
+        They end where the next model has no objective; `failure` is then the reason.
+        """
         while True:
-            if self._statistics is not None:
-                self.model = self.maximisation(self.model, self._statistics)
-            objective, self._statistics = self.expectation(self.model)
-            if not math.isfinite(objective):
+            try:
+                model = self._next()
+                objective, statistics = self.expectation(model)
+                self._check(objective)
+            except (ModelError, np.linalg.LinAlgError) as error:
+                if not self.iterations:
+                    raise
+                self.failure = str(error)
                 return
+            self.model, self._statistics = model, statistics
             change = abs(objective - self.before) / self.rows
             self.iterations += 1
             self.before = objective
             yield Step(self.iterations, change, objective)
 
+    def _check(self, objective: float) -> None:
+        if not math.isfinite(objective):
+            raise ModelError("the log-likelihood is not finite")
+        fall = self.before - objective
+        if self.rises and fall > _ROUNDING * max(abs(objective), self.rows):
+            raise ModelError(f"rounding made the log-likelihood fall by {fall:.3g}")
+
+    def _next(self) -> Model:
+        if self._statistics is None:
+            return self.model
+        return self.maximisation(self.model, self._statistics)
+
 
 class GradientAscent:
-    """L-BFGS steps up the log-likelihood, `objective` being minus it per row with its gradient."""
+    """L-BFGS steps up the log-likelihood, `objective` being minus it per row with its gradient.
+
+    Where no step goes up, they have converged if the gradient is as small as a gain of `tol` makes
+    it; otherwise they end, and `failure` is the reason.
+    """
 
     varying = ("moves", "changes")
 
-    def __init__(self, objective: Objective, start: Array, rows: int) -> None:
-        self.objective, self.rows = objective, rows
+    def __init__(self, objective: Objective, start: Array, rows: int, tol: float) -> None:
+        self.objective, self.rows, self.failure = objective, rows, ""
+        self.flat = 10.0 * math.sqrt(max(tol, 1e-12))
         self.descent = Lbfgs(objective, start)
         self.iterations = 0
 
@@ -126,6 +155,13 @@ class GradientAscent:
         while True:
             before = self.descent.value
             moved = self.descent.step()
+            if not moved and self.descent.residual > self.flat:
+                self.failure = (
+                    f"no step increases the log-likelihood, although its gradient per row is "
+                    f"{self.descent.residual:.2g}: the parameters are at a limit of what can be "
+                    "computed"
+                )
+                return
             self.iterations += 1
             gain = max(before - self.descent.value, 0.0) if moved else 0.0
             yield Step(self.iterations, gain, -self.descent.value * self.rows)
@@ -150,6 +186,8 @@ class SequenceEstimator(Estimator):
     )
 
     # ------------------------------------------------------------------ for the families
+
+    _rises: ClassVar[bool] = False  # whether EM is exact, so that its objective never falls
 
     @abstractmethod
     def _begin(self, sequences: Sequences, rng: np.random.Generator) -> Any:
@@ -184,6 +222,10 @@ class SequenceEstimator(Estimator):
     def _beside(self, model: Any) -> float:
         """What is maximised beside the log-likelihood, such as the logarithm of a prior."""
         return 0.0
+
+    def _doubts(self, model: Any) -> list[str]:
+        """Reasons not to rely on the parameters of a fit, however it ended."""
+        return []
 
     def _carried(self) -> Arrays:
         """What expectations begin with, beside the model."""
@@ -255,6 +297,7 @@ class SequenceEstimator(Estimator):
             sequences.rows,
             self._carried,
             self._restore_carried,
+            self._rises,
         )
         run = self._sequence_run("log-likelihood")
         checkpoint = fit_checkpoint(self, rows)
@@ -262,7 +305,7 @@ class SequenceEstimator(Estimator):
         done, converged = iterate_resumable(
             run, em, em.steps(), store, tol=self.tol, limit=self.max_iter
         )
-        self._conclude(em.model, run, done, converged)
+        self._conclude(em.model, run, done, converged, em.failure)
         self.log_likelihood_ -= self._beside(em.model)
 
     def _learn_gradient(self, model: Any, sequences: Sequences, rows: Array) -> None:
@@ -276,7 +319,7 @@ class SequenceEstimator(Estimator):
                 return math.inf, np.zeros_like(vector)
             return -value / count, -self._gradient(current, statistics) / count
 
-        ascent = GradientAscent(objective, self._pack(model), count)
+        ascent = GradientAscent(objective, self._pack(model), count, self.tol)
         run = self._sequence_run("log-likelihood")
         checkpoint = fit_checkpoint(self, rows)
         store = None if checkpoint is None else StateFile(checkpoint)
@@ -284,10 +327,14 @@ class SequenceEstimator(Estimator):
             run, ascent, ascent.steps(), store, tol=self.tol, limit=self.max_iter
         )
         found = self._unpack(model, ascent.descent.point)
-        self._conclude(found, run, done, converged)
+        self._conclude(found, run, done, converged, ascent.failure)
         self.log_likelihood_ -= self._beside(found)
 
-    def _conclude(self, model: Any, run: Run, done: int, converged: bool) -> None:
+    def _conclude(
+        self, model: Any, run: Run, done: int, converged: bool, failure: str = ""
+    ) -> None:
+        if not done and failure:
+            raise ModelError(f"the fit cannot begin: {failure}; give another start")
         if not done:
             raise KeyboardInterrupt
         self.model_ = model
@@ -299,9 +346,11 @@ class SequenceEstimator(Estimator):
                 "iterations": f"not converged after {done} iterations; raise max_iter",
                 "seconds": "the time limit ended the fit before it converged",
                 "interrupted": "the fit was interrupted; this is the best so far",
-                "diverged": "the log-likelihood is not finite any more",
+                "diverged": f"iteration {done + 1} failed; these are the parameters before it. "
+                f"Reason: {failure or 'the log-likelihood is not finite'}",
             }
             remarks.append(ends.get(stopped, stopped))
+        remarks += self._doubts(model)
         self._ended(done, stopped, converged, remarks, run.trace)
 
     # ------------------------------------------------------------------ files

@@ -9,11 +9,12 @@ from typing import Any
 import numpy as np
 
 from kikuchi.core import text
-from kikuchi.core.answer import Answer
-from kikuchi.core.arrays import Array
+from kikuchi.core.answer import Answer, TextTable
+from kikuchi.core.arrays import Array, Ints
 from kikuchi.core.errors import MethodError
 from kikuchi.training.estimator import Estimator
 
+_SHOWN_ROWS = 5  # of an answer, on the screen
 TASKS = ("fit", "filter", "forecast", "sample")
 
 
@@ -26,7 +27,7 @@ class TemporalEvaluation(Answer):
     estimator, kind (word of the command line), task, tables (the sequences), names (of columns),
     seconds (of the fit and of the task), columns (names of `rows`), rows (the answer as one table;
     sequences below each other), result (the object that the estimator answered for the first
-    sequence).
+    sequence), forecast (of the steps after the first sequence, where a fit was asked for it).
     """
 
     estimator: Any
@@ -39,6 +40,7 @@ class TemporalEvaluation(Answer):
     rows: Array = field(default_factory=lambda: np.zeros((0, 0)))
     result: Any = None
     labels: list[Any] = field(default_factory=list)
+    forecast: Any = None
 
     @property
     def warnings(self) -> list[str]:
@@ -101,6 +103,55 @@ class TemporalEvaluation(Answer):
             return [("sources", str(e.sources)), ("scheme", e.scheme)]
         return [("classes", ", ".join(map(str, e.classes_))), ("evidence by", e.evidence_kind_)]
 
+    def table(self) -> TextTable | None:
+        """The states of a hidden Markov model, or the last rows of the answer."""
+        if self.kind == "hmm" and self.task == "fit" and self.result is not None:
+            return self._regimes()
+        if not self.rows.size or self.task == "sample":
+            return None
+        first = 0 if self.task == "forecast" else max(len(self.rows) - _SHOWN_ROWS, 0)
+        label = "step" if self.task == "forecast" else "row"
+        shown = self.rows[first : first + _SHOWN_ROWS]
+        cells = [[str(first + k + 1), *(f"{x:.4g}" for x in row)] for k, row in enumerate(shown)]
+        return TextTable([label, *self.columns], cells, range(len(self.columns) + 1))
+
+    def _regimes(self) -> TextTable:
+        """Each state: its share of the steps, how long it lasts, and the moments of its outputs."""
+        model, p = self.estimator.model_, self.result.probabilities
+        stay = np.diagonal(model.transition)
+        moments = _state_moments(model.emission, p, self.tables[0])
+        names = self.names if moments is not None else []
+        rows = []
+        for k in range(model.n_states):
+            lasts = f"{1 / (1 - stay[k]):.1f}" if stay[k] < 1 else "always"
+            told = [] if moments is None else [
+                f"{m:.4g} ± {d:.2g}" for m, d in zip(moments[0][k], moments[1][k], strict=True)
+            ]  # fmt: skip
+            rows.append([str(k), f"{p[:, k].mean():.0%}", lasts, *told])
+        return TextTable(["state", "share", "lasts", *names], rows, range(3 + len(names)))
+
+    def parts(self) -> list[tuple[list[str], TextTable]]:
+        """The forecast of a fit."""
+        if self.forecast is None:
+            return []
+        mean, deviation = self.forecast.mean, self.forecast.deviation
+        rows = [
+            [str(k + 1), *(f"{m:.4g} ± {d:.2g}" for m, d in zip(*step, strict=True))]
+            for k, step in enumerate(zip(mean, deviation, strict=True))
+        ]
+        steps = text.count(len(rows), "step")
+        table = TextTable(["step", *self.names], rows, range(len(self.names) + 1))
+        return [(["", f"forecast of {steps} after the last row (± standard deviation)"], table)]
+
+    def remarks(self) -> list[str]:
+        """Which state a hidden Markov model was in when, and where the rest of the answer is."""
+        lines = []
+        if self.kind == "hmm" and self.task == "fit" and self.result is not None:
+            lines.append(f"states by rows: {_runs(self.result.probabilities.argmax(axis=1))}")
+        if self.task in ("filter", "fit", "forecast") and len(self.rows) > _SHOWN_ROWS:
+            lines.append(f"all {len(self.rows)} rows: --table OUT.csv or --json OUT")
+        return ["", *lines] if lines else []
+
     def to_dict(self) -> dict[str, Any]:
         """Plain data for JSON."""
         e = self.estimator
@@ -117,7 +168,42 @@ class TemporalEvaluation(Answer):
         if self.columns:
             told["columns"] = self.columns
             told["rows"] = self.rows.tolist()
+        if self.forecast is not None:
+            columns, rows = _moments(self.forecast, self.names)
+            told["forecast"] = {"columns": columns, "rows": rows.tolist()}
         return told
+
+
+def _runs(states: Ints, most: int = 12) -> str:
+    """Stretches of one state, counted from row 1.
+
+    >>> _runs(np.array([0, 0, 1, 1, 1, 0]))
+    '0 in 1-2, 1 in 3-5, 0 in 6'
+    """
+    ends = [*(np.flatnonzero(np.diff(states)) + 1).tolist(), len(states)]
+    firsts = [0, *ends[:-1]]
+    runs = [
+        f"{states[a]} in {a + 1}" + (f"-{b}" if b > a + 1 else "")
+        for a, b in zip(firsts, ends, strict=True)
+    ]
+    more = f", and {len(runs) - most} more stretches" if len(runs) > most else ""
+    return ", ".join(runs[:most]) + more
+
+
+def _state_moments(emission: Any, p: Array, data: Array) -> tuple[Array, Array] | None:
+    """Means and deviations of the outputs in each state: those of the model where it has some,
+    else of the rows, weighted by the probabilities `p` of the states; None for categories.
+    """
+    if emission.kind == "categorical" or len(data) != len(p):
+        return None
+    if emission.kind in ("gaussian", "mixture"):
+        return emission.mean(), np.sqrt(emission.variance())
+    known = np.isfinite(data)
+    values, weights = np.where(known, data, 0.0), p.T @ known
+    weights = np.maximum(weights, 1e-300)
+    mean = p.T @ values / weights
+    variance = np.maximum(p.T @ (values * values) / weights - mean * mean, 0.0)
+    return mean, np.sqrt(variance)
 
 
 def carry_out(
@@ -168,7 +254,8 @@ def _states(kind: str, answer: Any) -> tuple[list[str], Array]:
     """States as columns with names."""
     if kind == "hmm":
         p = answer.probabilities
-        return [f"p{k}" for k in range(p.shape[1])], p
+        best = p.argmax(axis=1)[:, None].astype(np.float64)
+        return ["state", *(f"p{k}" for k in range(p.shape[1]))], np.hstack([best, p])
     if kind in ("factorial", "hopping"):
         names = [f"chain{c}_p{k}" for c, p in enumerate(answer.probabilities)
                  for k in range(p.shape[1])]  # fmt: skip

@@ -84,7 +84,7 @@ class RowsAnswer(TrainingAnswer):
         """The rows that were measured, in words."""
         if self.new:
             return "these rows"
-        return "rows learnt from" if self.held_out is None else "rows held out"
+        return "training rows" if self.held_out is None else "rows held out"
 
     def data_fact(self, kind: str = "row") -> tuple[str, str]:
         """Where the rows are from, and how many there are of this kind."""

@@ -22,6 +22,7 @@ from numpy.typing import NDArray
 
 from kikuchi import __version__
 from kikuchi.core.errors import BudgetError, DataError, KikuchiError, MissingExtraError
+from kikuchi.core.extras import install
 from kikuchi.core.files import atomic_write, guarded_reading, require_room
 from kikuchi.core.run import StepAborted
 
@@ -367,6 +368,6 @@ def _safetensors() -> Any:
         import safetensors.numpy
     except ImportError:
         raise MissingExtraError(
-            "models and checkpoints in files need safetensors; pip install 'kikuchi[learn]'"
+            f"models and checkpoints in files need safetensors; {install('learn')}"
         ) from None
     return safetensors

@@ -9,6 +9,7 @@ trainer needs, so that a family writes only its model, its rule and what users d
 from __future__ import annotations
 
 import dataclasses
+import inspect
 import json
 import warnings
 from abc import abstractmethod
@@ -20,10 +21,18 @@ from typing import Any, ClassVar, Self
 import numpy as np
 
 from kikuchi.core.budget import Budget
-from kikuchi.core.errors import DataError, MethodError, MissingExtraError
+from kikuchi.core.errors import (
+    DataError,
+    MethodError,
+    MissingExtraError,
+    UnknownOptionError,
+    suggestion,
+)
+from kikuchi.core.extras import install
 from kikuchi.core.interrupts import safe_interrupts
 from kikuchi.core.log import log_warnings, logger
 from kikuchi.core.options import checked_options, list_options, option
+from kikuchi.core.programs import kept
 from kikuchi.core.progress import Progress, silent
 from kikuchi.core.run import Run
 from kikuchi.core.seeds import generator
@@ -52,9 +61,7 @@ try:
     from sklearn.utils import validation
     from sklearn.utils.validation import check_array, check_is_fitted
 except ImportError:
-    raise MissingExtraError(
-        "these estimators need scikit-learn; pip install 'kikuchi[learn]'"
-    ) from None
+    raise MissingExtraError(f"these estimators need scikit-learn; {install('learn')}") from None
 
 __all__ = [
     "ConvergenceWarning",
@@ -96,6 +103,17 @@ def validate_data(estimator: Any, X: Any, *arguments: Any, **options: Any) -> An
     return validation.validate_data(estimator, X, *arguments, **{"order": "C"} | options)
 
 
+_OTHER_NAMES = {  # of scikit-learn and hmmlearn
+    "n_components": ("states", "n_hidden", "n_sources", "hidden"),
+    "covariance_type": ("covariance",),
+    "n_iter": ("epochs", "max_iter"),
+    "max_iter": ("epochs",),
+    "n_mix": ("components",),
+    "n_jobs": ("processes", "threads"),
+    "seed": ("random_state",),
+}
+
+
 @dataclass(eq=False, repr=False, kw_only=True)
 class Estimator(FitResults, BaseEstimator):  # type: ignore[misc]
     """Options that every estimator has, and files; see `FitResults` for what `fit` sets.
@@ -112,7 +130,9 @@ class Estimator(FitResults, BaseEstimator):  # type: ignore[misc]
     file_layout: ClassVar[Mapping[str, str]] = {}
     positive: ClassVar[tuple[str, ...]] = ()
 
-    seconds: float | None = option(None, "Time limit of the fit in seconds.", above=0)
+    seconds: float | None = option(
+        None, "Time limit in seconds; compiling is not counted.", above=0
+    )
     checkpoint: str | PathLike[str] | None = option(
         None, "File of the fit so far; a fit that was killed goes on from there."
     )
@@ -125,6 +145,19 @@ class Estimator(FitResults, BaseEstimator):  # type: ignore[misc]
     def __init_subclass__(cls, **arguments: Any) -> None:
         super().__init_subclass__(**arguments)
         list_options(cls)
+        for name, member in list(vars(cls).items()):
+            if inspect.isfunction(member) and not name.startswith("_"):
+                setattr(cls, name, kept(member))  # programs that it compiles stay on disk
+
+    def __new__(cls, *values: Any, **options: Any) -> Self:
+        """Refuse options that there are not, with the name that other libraries' ones have here."""
+        known = [f.name for f in dataclasses.fields(cls) if f.init]
+        unknown = next((name for name in options if name not in known), None)
+        if unknown is not None:
+            here = [name for name in _OTHER_NAMES.get(unknown, ()) if name in known]
+            hint = f"it is called {here[0]} here" if here else suggestion(unknown, known)
+            raise UnknownOptionError(f"{cls.__name__} has no option {unknown!r}; {hint}")
+        return super().__new__(cls)
 
     # ------------------------------------------------------------------ for the families
 

@@ -23,6 +23,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kikuchi.core.errors import MissingExtraError
+from kikuchi.core.extras import install
 from kikuchi.core.options import Configured, Registry, option
 from kikuchi.training.model import Parameters, Trainable
 
@@ -507,7 +508,7 @@ def _optax() -> Any:
         import optax  # type: ignore[import-untyped]
     except ImportError:
         raise MissingExtraError(
-            "this optimiser or schedule needs optax; pip install 'kikuchi[learn]', or use sgd with "
+            f"this optimiser or schedule needs optax; {install('learn')}, or use sgd with "
             "schedule=constant"
         ) from None
     return optax

@@ -21,8 +21,9 @@ import numpy as np
 from kikuchi.core import seeds
 from kikuchi.core.budget import Budget
 from kikuchi.core.errors import DataError, MethodError, MissingExtraError
+from kikuchi.core.extras import install
 from kikuchi.core.interrupts import DeferredInterrupt
-from kikuchi.core.progress import silent
+from kikuchi.core.progress import part_done, phase, silent
 from kikuchi.core.run import Run, Step
 from kikuchi.core.trace import Trace
 from kikuchi.training.checkpoint import (
@@ -66,7 +67,7 @@ class TrainingTrace(Trace):
         """
         from kikuchi.plots.convergence import convergence
 
-        return convergence({"training": self})
+        return convergence({"training": self}, unit="epochs")
 
 
 @dataclass
@@ -193,9 +194,7 @@ def _libraries() -> Any:
     try:
         from threadpoolctl import ThreadpoolController  # type: ignore[import-untyped]
     except ImportError:
-        raise MissingExtraError(
-            "training needs threadpoolctl; pip install 'kikuchi[learn]'"
-        ) from None
+        raise MissingExtraError(f"training needs threadpoolctl; {install('learn')}") from None
     import scipy.linalg.blas  # noqa: F401  (its library must be loaded to be limited)
 
     return ThreadpoolController()
@@ -261,6 +260,7 @@ class _Trainer:
         self.good = (0, self.updates.parameters())
         self.warnings: list[str] = []
         self.interrupt = DeferredInterrupt()
+        self.compiled = not isinstance(rule, LossRule)  # the first update of a loss compiles it
         self.whole = False  # whether the next update can be taken from the state as it is
 
     @property
@@ -282,7 +282,7 @@ class _Trainer:
         already = self._already_stopped(run.trace)
         if already is not None:
             return self._answer(run, already)
-        with self.interrupt.deferred():
+        with self.interrupt.deferred(), phase("epoch"):
             return self._answer(run, self._iterate(run))
 
     def _iterate(self, run: Run) -> str:
@@ -398,13 +398,16 @@ class _Trainer:
     def _show(self, run: Run) -> None:
         objective = self.total / max(self.at.update, 1)
         shown = None if math.isnan(objective) else objective
+        part_done(self.at.update / self.per_epoch)
         run.progress(self.at.epoch, self.epochs, residual=None, objective=shown)
 
     def _advance(self) -> bool:
         """Learn from the next batches; False when the model has diverged."""
         at = self.at
         before, self.whole = at.update, False
-        done = self.updates.advance(at, at.epoch >= self.first_averaged)
+        with nullcontext() if self.compiled else phase("compiling"):
+            done = self.updates.advance(at, at.epoch >= self.first_averaged)
+        self.compiled = True
         if not done.updates:  # the time ended within an update; an epoch has its order already
             self.whole = before > 0
             return True

@@ -16,6 +16,7 @@ from numpy.typing import ArrayLike, NDArray
 from kikuchi.boltzmann.estimators.boltzmann_machine import BoltzmannMachine
 from kikuchi.boltzmann.estimators.estimator import MachineEstimator
 from kikuchi.core.errors import DataError, MissingExtraError
+from kikuchi.core.extras import install
 from kikuchi.core.seeds import generator
 from kikuchi.training.estimator import RandomState
 
@@ -27,9 +28,7 @@ try:
     from sklearn.utils.multiclass import check_classification_targets
     from sklearn.utils.validation import check_is_fitted, validate_data
 except ImportError:
-    raise MissingExtraError(
-        "these estimators need scikit-learn; pip install 'kikuchi[learn]'"
-    ) from None
+    raise MissingExtraError(f"these estimators need scikit-learn; {install('learn')}") from None
 
 Array = NDArray[Any]
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 from kikuchi.cli import options
-from kikuchi.cli.command import Output, finish, grouped
+from kikuchi.cli.command import PageOutput, finish, grouped
 from kikuchi.cli.options import option
 from kikuchi.core import text
 from kikuchi.core.answer import Answer, TextTable
@@ -41,7 +41,7 @@ def bounds(
     plot: options.Plot = None,
     format: options.Format = None,
     *,
-    output: Output,
+    output: PageOutput,
 ) -> None:
     """Bound log Z from both sides, ever tighter, within a time.
 
@@ -50,7 +50,6 @@ def bounds(
     best.
     """
     from kikuchi.cli import outputs
-    from kikuchi.cli.console import ProgressBar
     from kikuchi.cli.inputs import load_evidence, load_model, make_budget
 
     budget = make_budget(seconds, memory)
@@ -58,15 +57,26 @@ def bounds(
     outputs.check_picture_suffix(plot)
     graph = load_model(model, format)
     observed = load_evidence(graph, evidence)
+    from kikuchi.inference.bounds.live import BoundsBar
     from kikuchi.inference.bounds.log_z_bounds import bounds as close
 
-    with ProgressBar("bounds", quiet=output.quiet) as progress:
+    with BoundsBar(seconds, quiet=output.quiet) as progress:
         result = close(graph, evidence=observed, budget=budget, ibound=ibound, progress=progress)
 
     def draw(path: Path) -> None:
         outputs.write_picture(result.plot(f"{Path(model).name}: bounds on log Z"), path)
 
-    finish(BoundsAnswer(model, graph, observed, result), output, files=[(plot, draw)])
+    answer = BoundsAnswer(model, graph, observed, result)
+
+    def page(path: Path, command: str) -> None:
+        from kikuchi.reports.answer_pages import bounds_page, python_call
+
+        known = {"evidence": observed, "ibound": ibound}
+        given = {name: value for name, value in known.items() if value}
+        call = python_call(model, "proved = kk.bounds", **given, seconds=seconds)
+        bounds_page(answer, result, model=answer.question, python=call).write(path, command)
+
+    finish(answer, output, page=page, files=[(plot, draw)])
 
 
 @dataclass(frozen=True)
@@ -78,11 +88,19 @@ class BoundsAnswer(Answer):
     observed: Observed
     result: LogZBounds
 
+    @property
+    def question(self) -> str:
+        """The model, and the evidence if there is some."""
+        from kikuchi.reports import wording
+
+        given = wording.observations(self.graph, self.observed, most=4) if self.observed else ""
+        return f"{self.model} given {given}" if given else self.model
+
     def facts(self) -> list[tuple[str, str]]:
         """The best bounds, who proved them, and the gap between them."""
         best = self.result
         return [
-            ("model", self.model),
+            ("model", self.question),
             ("lower bound", f"{_bound(best.lower)} ({best.lower_method or 'none found'})"),
             ("upper bound", f"{_bound(best.upper)} ({best.upper_method or 'none found'})"),
             ("gap", f"{_gap(best.gap)} nats" + (": exact" if best.closed else "")),

@@ -6,11 +6,12 @@ Reference: LIU-I9.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 from kikuchi import __version__
 from kikuchi.cli import options
-from kikuchi.cli.command import Limits, Output, finish, grouped
+from kikuchi.cli.command import Limits, PageOutput, finish, grouped
 from kikuchi.cli.options import option
 from kikuchi.core.answer import Answer, TextTable
 
@@ -28,7 +29,7 @@ def certify(
     format: options.Format = None,
     *,
     limits: Limits,
-    output: Output,
+    output: PageOutput,
 ) -> None:
     """Tell whether belief propagation is sure to converge.
 
@@ -42,8 +43,20 @@ def certify(
     from kikuchi.inference.bounds.certificates import certify as prove
 
     graph = load_model(model, format)
-    certificate = prove(graph, load_evidence(graph, evidence), alpha, budget=budget)
-    finish(CertificateAnswer(model, certificate), output)
+    observed = load_evidence(graph, evidence)
+    certificate = prove(graph, observed, alpha, budget=budget)
+    answer = CertificateAnswer(model, certificate)
+
+    def page(path: Path, command: str) -> None:
+        from kikuchi.reports.answer_pages import certify_page, python_call
+
+        given = {"evidence": observed} if observed else {}
+        call = python_call(model, "proof = kk.certify", **given, alpha=alpha)
+        certify_page(answer, model=model, certified=certificate.holds, python=call).write(
+            path, command
+        )
+
+    finish(answer, output, page=page)
 
 
 @dataclass(frozen=True)

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from kikuchi import __version__
 from kikuchi.cli import options
-from kikuchi.cli.command import Limits, Output, finish, grouped
+from kikuchi.cli.command import Limits, PageOutput, WritePage, finish, grouped
 from kikuchi.core import text
 from kikuchi.core.answer import Answer
 
@@ -26,7 +27,7 @@ def evaluate(
     format: options.Format = None,
     *,
     limits: Limits,
-    output: Output,
+    output: PageOutput,
 ) -> None:
     """Tell how well a model explains rows of data.
 
@@ -46,13 +47,52 @@ def evaluate(
     if is_trained(model):
         refuse_for_trained(model, format=format)
         head = {"model": model, "data": data, "version": __version__}
-        finish(score_of_trained(model, data, budget.seconds), output, head=head)
+        measured = score_of_trained(model, data, budget.seconds)
+        finish(measured, output, head=head, page=trained_page(measured, model, data))
         return
     graph = load_model(model, format)
     rows = read_data(data, graph)
     impossible = impossible_rows(graph, rows)
     score = evaluation.evaluate(graph, rows, budget=budget)
-    finish(ScoreAnswer(model, data, graph, rows, score, impossible), output)
+    answer = ScoreAnswer(model, data, graph, rows, score, impossible)
+
+    def page(path: Path, command: str) -> None:
+        from kikuchi.reports import wording
+        from kikuchi.reports.answer_pages import evaluate_page, read_model
+        from kikuchi.reports.learn_page import fitted_beliefs, model_and_data
+
+        lines = f"score = kk.evaluate(graph, kk.read_data({data!r}, graph))"
+        evaluate_page(
+            answer,
+            model=model,
+            data=data,
+            figures=wording.score_pairs(score),
+            pictures=model_and_data(graph, rows, fitted_beliefs(graph)),
+            python=f"{read_model(model)}\n{lines}",
+        ).write(path, command)
+
+    finish(answer, output, page=page)
+
+
+def trained_page(measured: Answer, model: str, data: str) -> WritePage:
+    """Writes the page of the scores of a trained model."""
+
+    def page(path: Path, command: str) -> None:
+        from kikuchi.cli.trained import class_of
+        from kikuchi.reports.answer_pages import evaluate_page
+
+        package, name = class_of(model)
+        about = ("data", "estimator", "machine", "network", "model", "learner", "training")
+        evaluate_page(
+            measured,
+            model=model,
+            data=data,
+            figures=[(label, value) for label, value in measured.facts() if label not in about],
+            pictures=[],
+            python=f"from {package} import {name}\nmodel = {name}.load({model!r})",
+        ).write(path, command)
+
+    return page
 
 
 @dataclass(frozen=True)

@@ -35,6 +35,12 @@ METHODS = EstimatorOptions(
         "max_iter": "--iterations N",
         "processes": "--processes N",
     },
+    elsewhere={
+        "n_sources": "--sources",
+        "sources": "--prior",
+        "density": "--prior",
+        "random_state": "--seed",
+    },
 )
 _PRIORS = {"mean-field": "prior", "bayesian": "sources", "infomax": "density"}
 _MOST = 10  # sources that `auto` tries

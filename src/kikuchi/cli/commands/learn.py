@@ -12,15 +12,19 @@ from kikuchi.cli import options
 from kikuchi.cli.command import Limits, StrictOutput, finish, grouped
 from kikuchi.cli.options import flag, option
 from kikuchi.core import text
-from kikuchi.core.answer import ResultAnswer
+from kikuchi.core.answer import ResultAnswer, TextTable
 from kikuchi.core.errors import DataError, KikuchiError, MethodError, ModelError
 from kikuchi.core.text import is_whole
 
 if TYPE_CHECKING:
+    from kikuchi.graphs.conditional import ConditionalTable
     from kikuchi.graphs.factor_graph import FactorGraph
     from kikuchi.learning.data import Data
+    from kikuchi.learning.evaluation import Score
     from kikuchi.learning.fit import Fit
     from kikuchi.learning.learner import Learner
+
+_SHOWN_TABLES, _SHOWN_ROWS = 10, 8  # on the screen
 
 Graph = Annotated[
     str,
@@ -42,6 +46,20 @@ Hidden = Annotated[
 ]
 
 
+Bins = Annotated[
+    int | None,
+    option("--bins N", "Divide columns of real numbers into N quantile bins each."),
+]
+HoldOut = Annotated[
+    float | None,
+    option(
+        "--hold-out X",
+        "Fraction of the rows to set aside for the held-out log-likelihood; the model written is "
+        "fitted to all rows.  [0.2 for directed models, 0 for others]",
+    ),
+]
+
+
 @dataclass(frozen=True)
 class LearnerOptions:
     """A learner as its text, and options of it that have a name of their own."""
@@ -49,7 +67,7 @@ class LearnerOptions:
     learner: str = flag(
         "--learner -l TEXT",
         "Learner, such as pseudo:l2=0.1 (see `kikuchi learners`); auto counts for directed models "
-        "(em:prior=0.1) and is gradient for others.",
+        "(em:prior=0.2) and is gradient for others.",
         "auto",
     )
     inference: str | None = flag("--inference TEXT", "Method inside the learner, such as bp.")
@@ -101,6 +119,8 @@ def learn(
     graph: Graph,
     out: Fitted,
     hidden: Hidden = None,
+    bins: Bins = None,
+    hold_out: HoldOut = None,
     *,
     learner: LearnerOptions,
     saving: Checkpointing,
@@ -117,7 +137,7 @@ def learn(
     check_model_suffix(out)
     output.check(data, out, saving.checkpoint)
     saving.check()
-    model, rows = load_graph_and_data(graph, data, hidden)
+    model, rows = load_graph_and_data(graph, data, hidden, bins)
     chosen = learner.choose(model)
     _check_direction(out, model)
     check_writable(model, out)
@@ -125,6 +145,8 @@ def learn(
         fit = chosen.fit(
             model, rows, budget=budget, progress=progress, checkpoint=saving.checkpoint
         )
+    share = (0.2 if model.is_directed else 0.0) if hold_out is None else hold_out
+    fit = dataclasses.replace(fit, held_out=_held_out(graph, model, rows, chosen, share, limits))
     write(fit.graph, out)
     names = names_file(out) if names_file(out).is_file() else None
     if saving.checkpoint is not None and fit.converged:
@@ -136,6 +158,30 @@ def learn(
         learn_report(fit, rows, path, source=data, graph=graph, command=command)
 
     finish(FitAnswer(data, graph, out, rows, fit), output, page=page, written=[out, names])
+
+
+def _held_out(
+    graph: str, model: FactorGraph, rows: Data, learner: Learner, share: float, limits: Limits
+) -> Score | None:
+    """The score of rows set aside; a structure that was searched for is searched for again."""
+    from kikuchi.learning.networks import held_out_score
+    from kikuchi.learning.structure.graphs import graph_from_text
+
+    searched = _is_searched(graph) and rows.complete
+
+    def fit(part: Data) -> FactorGraph:
+        start = graph_from_text(graph, part) if searched else model
+        return learner.fit(start, part.matched(start), budget=limits.budget, score=False).graph
+
+    try:
+        return held_out_score(fit, rows, share, budget=limits.budget)
+    except DataError as error:
+        raise DataError(str(error).replace("hold_out", "--hold-out")) from None
+
+
+def _is_searched(graph: str) -> bool:
+    """Whether the graph is the text of a search for arrows or edges."""
+    return graph.strip().lower().partition(":")[0] in ("hill-climb", "pc", "chow-liu")
 
 
 @dataclass(frozen=True)
@@ -153,6 +199,8 @@ class FitAnswer(ResultAnswer):
         from kikuchi.reports import wording
 
         fit = self.result
+        if fit.graph.is_directed:
+            return self._network_facts()
         objective = f"{text.log_z(fit.objective, 6)} ({wording.objective_name(fit)})"
         return [
             ("data", f"{self.source}: {wording.data_text(self.rows)}"),
@@ -160,20 +208,100 @@ class FitAnswer(ResultAnswer):
             ("learner", fit.learner),
             ("objective", objective),
             *([] if fit.score is None else wording.score_pairs(fit.score)),
+            *self._held_out(),
             *wording.certified_pairs(fit),
             ("converged", f"{wording.fit_verdict(fit)} ({wording.work(fit)})"),
         ]
 
+    def _network_facts(self) -> list[tuple[str, str]]:
+        """Of a Bayesian network: arrows, score, and likelihoods of training and held-out rows."""
+        from kikuchi.learning.fit import arrows_text
+        from kikuchi.reports import wording
+
+        fit, count = self.result, len(self.result.graph.edges)
+        arrows = f"{count} arrow" + "s" * (count != 1)
+        pairs = [
+            ("data", f"{self.source}: {wording.data_text(self.rows)}"),
+            ("graph", f"{self.graph}: {fit.graph.n_variables} variables, {arrows}"),
+            ("arrows", arrows_text(fit.graph)),
+        ]
+        if self.rows.complete:
+            name = self.score_name
+            pairs.append((name.upper(), f"{self.structure_score:.3f}"))
+        pairs.append(("learner", fit.learner))
+        if fit.score is not None:
+            pairs.append(("log-likelihood per row", wording.likelihood(fit.score)))
+        return [
+            *pairs,
+            *self._held_out(),
+            *wording.certified_pairs(fit),
+            ("converged", f"{wording.fit_verdict(fit)} ({wording.work(fit)})"),
+        ]
+
+    def _held_out(self) -> list[tuple[str, str]]:
+        from kikuchi.reports import wording
+
+        score = self.result.held_out
+        if score is None:
+            return []
+        rest = self.rows.n_rows - score.rows
+        figure = wording.likelihood(score).removesuffix(" (exact)")
+        return [("held-out", f"{figure} per row ({score.rows} rows, model of the other {rest})")]
+
+    @property
+    def score_name(self) -> str:
+        """The score that the search for arrows used, else bic."""
+        name, _, score = self.graph.strip().lower().partition(":")
+        return score if name == "hill-climb" and score else "bic"
+
+    @property
+    def structure_score(self) -> float | None:
+        """Score of the arrows for the rows; None without arrows, or if cells are missing."""
+        from kikuchi.learning.networks import structure_score
+
+        if not (self.rows.complete and self.result.graph.is_directed):
+            return None
+        return structure_score(self.result.graph, self.rows, self.score_name)
+
+    def parts(self) -> list[tuple[list[str], TextTable]]:
+        """The first conditional probability tables of a network, and the first rows of each."""
+        graph = self.result.graph
+        if not graph.is_directed:
+            return []
+        shown = range(min(graph.n_variables, _SHOWN_TABLES))
+        return [_short_table(graph.cpt(v)) for v in shown]
+
+    def remarks(self) -> list[str]:
+        """Where the tables are that are not shown."""
+        more = self.result.graph.n_variables - _SHOWN_TABLES
+        if not self.result.graph.is_directed or more <= 0:
+            return []
+        return [f"{more} more tables: kk.read({str(self.out)!r}).cpt(name) in Python, or --report"]
+
     def to_dict(self) -> dict[str, Any]:
         """The JSON contract: `Fit.to_dict` with the data, the graph, the file and the version."""
         head = {"data": self.source, "graph": self.graph, "out": str(self.out)}
-        return {**head, "version": __version__, **self.result.to_dict()}
+        score = {"structure_score": self.structure_score, "structure_score_name": self.score_name}
+        fields = score if self.result.graph.is_directed else {}
+        return {**head, "version": __version__, **self.result.to_dict(), **fields}
+
+
+def _short_table(table: ConditionalTable) -> tuple[list[str], TextTable]:
+    """The first rows of a table, with the names of its states as columns."""
+    head, *rows = table.cells(digits=4)
+    right = range(len(table.parents), len(head))
+    count = int(table.table[..., 0].size)
+    part = f", the first {_SHOWN_ROWS} of {count} rows" if count > _SHOWN_ROWS else ""
+    lines = ["", table.title + part]
+    return lines, TextTable(head, rows[:_SHOWN_ROWS], list(right))
 
 
 # ---------------------------------------------------------------------- graph and data
 
 
-def load_graph_and_data(graph: str, data: str, hidden: str | None) -> tuple[FactorGraph, Data]:
+def load_graph_and_data(
+    graph: str, data: str, hidden: str | None, bins: int | None = None
+) -> tuple[FactorGraph, Data]:
     """The graph that a text names and the rows over its variables, hidden ones masked."""
     from kikuchi.cli.inputs import EXAMPLE, load_model
     from kikuchi.cli.outputs import MODEL_SUFFIXES
@@ -182,11 +310,16 @@ def load_graph_and_data(graph: str, data: str, hidden: str | None) -> tuple[Fact
 
     words = [word.strip() for word in (hidden or "").split(",") if word.strip()]
     if graph.startswith(EXAMPLE) or suffix_of(graph) in MODEL_SUFFIXES:
+        if bins is not None:
+            raise DataError(
+                f"--bins {bins}: {graph} has its states already; leave --bins out, or learn the "
+                "graph from the rows, as with --graph hill-climb:bic"
+            )
         model = load_model(graph)
         return model, _masked(model, read_data(data, model), words)
     from kikuchi.learning.structure.graphs import graph_from_text
 
-    rows = read_data(data)
+    rows = read_data(data, bins=bins)
     rows, shown = _with_new_columns(rows, words, graph)
     model = graph_from_text(graph, shown)
     names = [word.partition(":")[0] for word in words]

@@ -33,7 +33,7 @@ def _learners(name: str | None) -> RegistryAnswer:
             for cls in classes
         },
         {cls: _MISSING if cls.takes_missing else "" for cls in classes},
-        f"pseudo:l2=0.1,tol=1e-8. The default, {DEFAULT}, is em:prior=0.1 for directed models "
+        f"pseudo:l2=0.1,tol=1e-8. The default, {DEFAULT}, is em:prior=0.2 for directed models "
         "and gradient for others.",
     )
 

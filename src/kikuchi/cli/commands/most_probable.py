@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 from kikuchi import __version__
 from kikuchi.cli import options
-from kikuchi.cli.command import Limits, Output, finish, grouped
+from kikuchi.cli.command import Limits, PageOutput, finish, grouped
 from kikuchi.cli.options import argument, option
 from kikuchi.cli.questions import LikelihoodTexts, Observations
 from kikuchi.core.answer import Answer, TextTable
@@ -33,7 +34,7 @@ def most_probable(
     format: options.Format = None,
     *,
     limits: Limits,
-    output: Output,
+    output: PageOutput,
 ) -> None:
     """Find the most probable states given evidence, exactly.
 
@@ -48,6 +49,7 @@ def most_probable(
     output.check(model)
     from kikuchi.query.marginal_map import marginal_map
     from kikuchi.query.most_probable import most_probable as find
+    from kikuchi.query.question import state_labels
 
     graph = load_model(model, format)
     states, marginals = evidence_of(graph, observed)
@@ -61,10 +63,46 @@ def most_probable(
             raise KikuchiError("--best is for states of all variables; leave the names out")
         asked = [named(graph, variable_number(graph, word)) for word in variables]
         found = marginal_map(graph, asked, given, likelihood=weights, budget=budget)
-        finish(MarginalMapAnswer(model, text, found), output)
-        return
-    several = find(graph, given, best=best, likelihood=weights, budget=budget)
-    finish(BestStatesAnswer(model, text, several), output)
+        answer: GivenAnswer = MarginalMapAnswer(model, text, found)
+        call, more = "found = kk.marginal_map", {"variables": asked}
+        best_states = found.states
+        tiles = [
+            ("log-weight", f"{found.log_weight:.6f}"),
+            ("exact", "yes" if found.exact else "no"),
+        ]
+    else:
+        several = find(graph, given, best=best, likelihood=weights, budget=budget)
+        answer = BestStatesAnswer(model, text, several)
+        call, more = "found = kk.most_probable", {"best": best}
+        best_states = several[0].states
+        tiles = [("probability of the best", f"{several[0].probability:.6g}")]
+
+    def page(path: Path, command: str) -> None:
+        from kikuchi.reports.answer_pages import most_probable_page, python_call
+        from kikuchi.reports.network_part import network_part
+        from kikuchi.reports.page import Tile
+
+        numbers = {}
+        for name, state in best_states.items():
+            v = variable_number(graph, name)
+            numbers[v] = list(state_labels(graph, v)).index(state)
+        known = {"evidence": given, "likelihood": weights}
+
+        def certain(drawn: list[int]) -> dict[int, list[float]]:
+            cards = graph.cardinalities
+            return {v: [float(k == numbers[v]) for k in range(int(cards[v]))]
+                    for v in drawn if v in numbers}  # fmt: skip
+
+        most_probable_page(
+            answer,
+            given=text,
+            model=model,
+            tiles=[Tile(*pair) for pair in tiles],
+            network=network_part(graph, list(numbers), states, certain),
+            python=python_call(model, call, **more, **{k: v for k, v in known.items() if v}),
+        ).write(path, command)
+
+    finish(answer, output, page=page)
 
 
 @dataclass(frozen=True)

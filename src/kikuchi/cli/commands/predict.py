@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from kikuchi import __version__
 from kikuchi.cli import options
-from kikuchi.cli.command import Limits, Output, finish, grouped
+from kikuchi.cli.command import Limits, PageOutput, finish, grouped
 from kikuchi.cli.options import argument, option
 from kikuchi.core.answer import Answer
 
@@ -24,6 +24,10 @@ MethodText = Annotated[
     str, option("--method -m TEXT", "auto, exact, or a method text such as bp:damping=0.5.")
 ]
 Processes = Annotated[int, option("--processes N", "Worker processes.")]
+Kept = Annotated[
+    str | None,
+    option("--keep A,B", "Columns of CASES to write before the answers, such as an id."),
+]
 SkipImpossible = Annotated[
     bool, option("--skip-impossible", "Leave the answers of cases of probability zero empty.")
 ]
@@ -44,12 +48,13 @@ def predict(
     out: OutFile,
     targets: Targets = None,
     method: MethodText = "auto",
+    keep: Kept = None,
     skip_impossible: SkipImpossible = False,
     format: options.Format = None,
     *,
     workers: Workers,
     limits: Limits,
-    output: Output,
+    output: PageOutput,
 ) -> None:
     """Answer every case of a table.
 
@@ -69,6 +74,7 @@ def predict(
     graph = load_model(model, format)
     words = [word.strip() for word in (targets or "").split(",") if word.strip()]
     asked = [named(graph, variable_number(graph, word)) for word in words]
+    kept = [word.strip() for word in (keep or "").split(",") if word.strip()]
     with optional_cluster(workers.cluster), ProgressBar("cases", quiet=output.quiet) as progress:
         done = predict_file(
             graph,
@@ -80,8 +86,24 @@ def predict(
             processes=workers.processes,
             budget=budget,
             progress=progress,
+            keep=kept,
         )
-    finish(PredictionAnswer(model, cases, done), output, written=[out])
+    answer = PredictionAnswer(model, cases, done)
+
+    def page(path: Path, command: str) -> None:
+        from kikuchi.reports.answer_pages import predict_page, read_model
+
+        more = f", keep={kept!r}" if kept else ""
+
+        call = (
+            f"kk.predict_file(graph, {cases!r}, {str(out)!r}, {asked or None!r}, "
+            f"method={method!r}{more})"
+        )
+        predict_page(
+            answer, done, model=model, cases=cases, python=f"{read_model(model)}\n{call}"
+        ).write(path, command)
+
+    finish(answer, output, page=page, written=[out])
 
 
 @dataclass(frozen=True)

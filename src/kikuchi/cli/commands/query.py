@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 from kikuchi import __version__
 from kikuchi.cli import options
-from kikuchi.cli.command import Limits, Output, finish, grouped
+from kikuchi.cli.command import Limits, PageOutput, finish, grouped
 from kikuchi.cli.options import argument, option
 from kikuchi.cli.questions import LikelihoodTexts, Observations
 from kikuchi.core.answer import Answer, TextTable
@@ -38,7 +39,7 @@ def query(
     format: options.Format = None,
     *,
     limits: Limits,
-    output: Output,
+    output: PageOutput,
 ) -> None:
     """Answer a question: distributions given evidence.
 
@@ -57,17 +58,39 @@ def query(
     asked = [named(graph, variable_number(graph, word)) for word in variables or []]
     if joint and not asked:
         raise ModelError("--joint: name the variables whose joint distribution is wanted")
-    answer = ask(
-        graph,
-        None if joint or not asked else asked,
-        joint=asked if joint else None,
-        evidence=by_name(graph, states),
-        likelihood=by_name(graph, likelihoods_of(graph, likelihood)),
-        observed_marginals=by_name(graph, marginals),
-        method=method,
-        budget=budget,
-    )
-    finish(QuestionAnswer(model, given_text(graph, states), answer), output)
+    evidence: dict[str, Any] = {
+        "evidence": by_name(graph, states),
+        "likelihood": by_name(graph, likelihoods_of(graph, likelihood)),
+        "observed_marginals": by_name(graph, marginals),
+    }
+    wanted = {"joint": asked} if joint else {"variables": asked or None}
+    found = ask(graph, **wanted, **evidence, method=method, budget=budget)
+    answer = QuestionAnswer(model, given_text(graph, states), found)
+
+    def distributions(numbers: list[int]) -> dict[int, Any]:
+        names = [named(graph, v) for v in numbers]
+        if not names:
+            return {}
+        several = ask(graph, names, **evidence, method=method, budget=budget)
+        return {v: several[str(name)].values_array for v, name in zip(numbers, names, strict=True)}
+
+    def page(path: Path, command: str) -> None:
+        from kikuchi.reports.answer_pages import python_call, query_page
+        from kikuchi.reports.network_part import network_part
+
+        chosen = [variable_number(graph, word) for word in variables or []]
+        known = {name: value for name, value in evidence.items() if value}
+        query_page(
+            answer,
+            found,
+            asked=[str(name) for name in asked],
+            given=answer.given,
+            model=model,
+            network=network_part(graph, chosen or range(graph.n_variables), states, distributions),
+            python=python_call(model, "answer = kk.query", **wanted, **known, method=method),
+        ).write(path, command)
+
+    finish(answer, output, page=page)
 
 
 @dataclass(frozen=True)

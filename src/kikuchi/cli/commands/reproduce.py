@@ -111,21 +111,28 @@ class CatalogueAnswer(Answer):
         ]
 
     def table(self) -> TextTable:
-        """One row per experiment."""
-        return TextTable(_HEAD, self._rows(), [3, 4])
+        """One row per experiment, without what the remarks and JSON give."""
+        rows = [[id, title, quick, full, status]
+                for id, _, title, quick, full, status, _ in self._rows()]  # fmt: skip
+        return TextTable(("id", "title", "quick", "full", "status"), rows, [2, 3])
 
     def remarks(self) -> list[str]:
         """How to read the table and how to run an experiment."""
         return [
             "",
-            "quick, full: typical time on one core. status: our result against the document, from",
-            "the rows of the run that is kept with this version; run: when that was.",
+            *(f"{prefix}: {document}" for prefix, document in self._documents().items()),
+            "quick, full: typical time on one core. status: our result against the document, from "
+            "the rows of the run that is kept with this version (its date is in --json).",
             "Run one with: kikuchi reproduce ID [--quick] [--data FILE]",
             *(f"--data of {e.id}: {e.takes_data}" for e in self.experiments if e.takes_data),
         ]
 
+    def _documents(self) -> dict[str, str]:
+        """What the first letters of the ids stand for."""
+        return {f"{e.id.partition('-')[0]}-*": e.document for e in self.experiments}
+
     def to_dict(self) -> list[dict[str, str]]:
-        """The same table."""
+        """The same table, with the document and the date of the run."""
         return [dict(zip(_HEAD, row, strict=True)) for row in self._rows()]
 
 
@@ -143,15 +150,17 @@ class OutcomeAnswer(Answer):
 
     def table(self) -> TextTable:
         """Ours beside the published figures."""
-        from kikuchi.reports.outcomes import table
+        from kikuchi.reports.outcomes import short_table
 
-        return table(self.outcome.rows())
+        return short_table(self.outcome.rows())
 
     def remarks(self) -> list[str]:
-        """Rows that do not meet their criterion."""
-        from kikuchi.reports.outcomes import disagreements
+        """Notes on the rows, and rows that do not meet their criterion."""
+        from kikuchi.reports.outcomes import disagreements, notes
 
-        return [f"mind: {message}" for message in disagreements(self.outcome.rows())]
+        rows = self.outcome.rows()
+        differing = [f"disagrees: {message}" for message in disagreements(rows)]
+        return ["", *notes(rows), *([""] if differing else []), *differing]
 
     def to_dict(self) -> dict[str, Any]:
         """The whole outcome."""

@@ -59,6 +59,7 @@ KINDS = EstimatorOptions(
         "topology": "--topology T",
     },
     noun="kind of model",
+    elsewhere={"random_state": "--seed"},
 )
 _CHAINS = ("factorial", "hopping")
 
@@ -75,6 +76,7 @@ DataFiles = Annotated[
 ]
 ModelOut = Annotated[Path | None, option("--out -o MODEL", "File of the model: .safetensors.")]
 Steps = Annotated[int, option("--steps N", "Steps after the last row.")]
+Ahead = Annotated[int, option("--forecast N", "Forecast N steps after the last row.", min=0)]
 Length = Annotated[int, option("--steps N", "Length of the sample.")]
 Smooth = Annotated[bool, option("--smooth", "Given all rows, not only those before.")]
 
@@ -125,6 +127,8 @@ def _run(
 
     task, like = wanted.name, "hmm" if kind == "flow-hmm" else kind
     _check_words(wanted, kind, seed)
+    if task == "fit" and wanted.steps and chosen.inputs:
+        raise MethodError("with --inputs there is no forecast; leave --forecast out")
     _check_options(task, kind, chosen)
     for source in data:
         output.check(source, out, chosen.table)
@@ -180,13 +184,16 @@ def _carry_out(
             raise MethodError("with --inputs only fit is a command; use Python for the rest")
         return
     asked = Task("filter", 1, smooth=True) if fitted else wanted
-    columns, rows, done.result = carry_out(
+    done.columns, done.rows, done.result = carry_out(
         done.estimator, done.kind, asked.name, done.tables,
         steps=asked.steps, smooth=asked.smooth, seed=seed, method=method,
         names=None if done.names == _numbered(len(done.names)) else done.names,
     )  # fmt: skip
-    if not fitted:
-        done.columns, done.rows = columns, rows
+    if fitted and wanted.steps:
+        _, _, done.forecast = carry_out(
+            done.estimator, done.kind, "forecast", done.tables,
+            steps=wanted.steps, smooth=False, seed=seed, method=method,
+        )  # fmt: skip
 
 
 def _command(task: Callable[..., Task]) -> Callable[..., Task]:
@@ -211,9 +218,13 @@ def _parameters(function: Callable[..., Any]) -> dict[str, inspect.Parameter]:
 
 
 @_command
-def fit() -> Task:
-    """Fit a model to sequences and save it."""
-    return Task("fit")
+def fit(ahead: Ahead = 0) -> Task:
+    """Fit a model to sequences and save it.
+
+    Shows the states that a hidden Markov model found, or the last states of others; --table writes
+    those of all rows, given all rows.
+    """
+    return Task("fit", ahead)
 
 
 @_command
@@ -244,6 +255,8 @@ def _check_words(wanted: Task, kind: str, seed: int) -> None:
     KINDS.check(kind)
     if seed < 0:
         raise MethodError(f"--seed must be a whole number >= 0, got {seed}")
+    if kind == "probit" and wanted.name == "fit" and wanted.steps:
+        raise MethodError("probit has no forecast; leave --forecast out")
     if kind == "probit" and wanted.name in ("forecast", "sample"):
         raise MethodError(f"probit has no {wanted.name}; use filter")
     if kind == "probit" and wanted.smooth:
@@ -295,8 +308,8 @@ def _chain_options(kind: str, chosen: SequenceOptions) -> dict[str, Any]:
 
 def _check_options(task: str, kind: str, chosen: SequenceOptions) -> None:
     """Refuse options that this task or kind of model does not have, also beside --model."""
-    if task == "fit" and chosen.table is not None:
-        raise MethodError("fit has no table; use filter, forecast or sample, or leave --table out")
+    if task == "fit" and chosen.table is not None and (chosen.inputs or kind == "probit"):
+        raise MethodError("a fit of probit or with --inputs has no table; leave --table out")
     if _chain_options(kind, chosen) and chosen.model is not None:
         raise MethodError("--model is fitted already; leave --chains and --lags out")
     if chosen.method is not None and kind not in _CHAINS:
@@ -460,5 +473,7 @@ def _write(evaluation: TemporalEvaluation, path: Path) -> None:
 
     with atomic_write(path) as file:
         file.write(",".join(map(spreadsheet_cell, evaluation.columns)) + "\n")
+        whole = [name in ("sequence", "state") for name in evaluation.columns]
         for row in evaluation.rows.tolist():
-            file.write(",".join(repr(value) for value in row) + "\n")
+            cells = [repr(int(x) if n else x) for x, n in zip(row, whole, strict=True)]
+            file.write(",".join(cells) + "\n")

@@ -16,6 +16,7 @@ from kikuchi.cli.estimators import EstimatorOptions, Given, fit_quietly
 from kikuchi.cli.options import argument, flag, option
 from kikuchi.cli.rows import RowOptions
 from kikuchi.core.errors import DataError, KikuchiError
+from kikuchi.core.progress import phase
 
 if TYPE_CHECKING:
     from kikuchi.training.estimator import TrainedEstimator
@@ -81,6 +82,7 @@ MODELS = EstimatorOptions(
     noun="kind of model",
     defaults={"n_hidden": 100},
     same={"hidden": "n_hidden"},
+    elsewhere={"random_state": "--seed", "dtype": "--double"},
 )
 
 Kind = Annotated[
@@ -260,7 +262,8 @@ def _train_machine(job: TrainingJob) -> None:
         if training.transposed:
             rows, more = _pixels(rows, held_out, estimator), {**more, "transposed": True}
         fit_quietly(estimator, rows)
-    evaluation = evaluate(estimator, np.asarray(rows), held_out, **more)
+    with phase("measuring"):
+        evaluation = evaluate(estimator, np.asarray(rows), held_out, **more)
     if training.log_z is not None:
         job.save(estimator, names)  # again, with log Z
     page = (

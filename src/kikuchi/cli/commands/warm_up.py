@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Annotated, Any
+from typing import Annotated, Any, NamedTuple
 
 from kikuchi.cli.command import Output, finish, grouped
 from kikuchi.cli.options import option
-from kikuchi.core.answer import Answer
+from kikuchi.core.answer import Answer, TextTable
 from kikuchi.core.text import seconds
 
 Processes = Annotated[int | None, option("--processes N", "Worker processes; one per core.")]
@@ -16,12 +16,22 @@ Methods = Annotated[
     str, option("--methods TEXTS", "Only what these inference methods need, as in jt,bp,kikuchi.")
 ]
 
+Timings = Annotated[
+    bool, option("--timings", "Print the CPU seconds of each loop that was compiled.")
+]
+
 _SECONDS = 5.0  # of a small problem; compiling does not count
 _LARGEST_FIRST = ("auto", "ups", "wmb", "tree-mf", "trw", "gibbs", "gbp", "mixture-mf", "bp")
 
 
 @grouped
-def warm_up(methods: Methods = "", processes: Processes = None, *, output: Output) -> None:
+def warm_up(
+    methods: Methods = "",
+    processes: Processes = None,
+    timings: Timings = False,
+    *,
+    output: Output,
+) -> None:
     """Compile every loop, once; they are kept on disk.
 
     Every method, learner and family is run on a small problem. Loops that are on disk already take
@@ -34,29 +44,67 @@ def warm_up(methods: Methods = "", processes: Processes = None, *, output: Outpu
     tasks = _method_tasks(methods) if methods else _tasks()
     with ProgressBar("compiling", quiet=output.quiet) as progress:
         mapped = parallel.map(_compile, tasks, processes=processes, progress=progress)
-    finish(WarmUpAnswer(mapped.values(), len(tasks)), output)
+    finish(WarmUpAnswer(mapped.values(), len(tasks), timings), output)
+
+
+class WarmedTask(NamedTuple):
+    """What one task compiled: the seconds, why it was left out, and its loops, each with its CPU
+    seconds and compiled forms.
+    """
+
+    name: str
+    seconds: float
+    left_out: str
+    loops: dict[str, tuple[float, int]]
 
 
 @dataclass(frozen=True)
 class WarmUpAnswer(Answer):
     """What was compiled, as the screen and JSON show it."""
 
-    taken: list[tuple[str, float, str]]
+    taken: list[WarmedTask]
     total: int
+    timings: bool
 
     def facts(self) -> list[tuple[str, str]]:
         """How much is ready, and what compiling took."""
-        spent = sum(time for _, time, _ in self.taken)
+        spent = sum(task.seconds for task in self.taken)
         pairs = [
             ("ready", f"{len(self.taken)} of {self.total} methods, learners and families"),
             ("compiling", f"{seconds(spent)}, added over all processes"),
         ]
-        return pairs + [("left out", f"{task}: {why}") for task, _, why in self.taken if why]
+        return pairs + [("left out", f"{t.name}: {t.left_out}") for t in self.taken if t.left_out]
+
+    def table(self) -> TextTable | None:
+        """The loops that were compiled, the slowest first, if they are wanted."""
+        if not self.timings:
+            return None
+        rows = [
+            [name, f"{seconds:.2f}", str(forms)]
+            for name, (seconds, forms) in sorted(
+                self.loops.items(), key=lambda item: item[1][0], reverse=True
+            )
+        ]
+        return TextTable(["loop", "CPU seconds", "forms"], rows, right=(1, 2))
+
+    @property
+    def loops(self) -> dict[str, tuple[float, int]]:
+        """CPU seconds and compiled forms by loop, over all processes."""
+        found: dict[str, tuple[float, int]] = {}
+        for task in self.taken:
+            for name, (taken, forms) in task.loops.items():
+                before = found.get(name, (0.0, 0))
+                found[name] = before[0] + taken, before[1] + forms
+        return found
 
     def to_dict(self) -> dict[str, Any]:
-        """Seconds by task."""
-        rows = [{"task": t, "seconds": s, "left_out": w or None} for t, s, w in self.taken]
-        return {"total": self.total, "tasks": rows}
+        """Seconds by task and by loop."""
+        rows = [
+            {"task": t.name, "seconds": t.seconds, "left_out": t.left_out or None}
+            for t in self.taken
+        ]
+        loops = {n: {"cpu_seconds": s, "forms": f} for n, (s, f) in self.loops.items()}
+        return {"total": self.total, "tasks": rows, "loops": loops}
 
 
 def _tasks() -> list[str]:
@@ -80,17 +128,18 @@ def _method_tasks(texts: str) -> list[str]:
     return [f"method {text}" for text in found]
 
 
-def _compile(task: str) -> tuple[str, float, str]:
-    """Run one small problem; the name, the seconds of compiling, and why it was left out."""
+def _compile(task: str) -> WarmedTask:
+    """Run one small problem."""
     import warnings
 
-    from kikuchi.core.compiling import COMPILING, interpreted
+    from kikuchi.core.compiled import measured_loops
+    from kikuchi.core.compiling import COMPILING, everything_compiled
     from kikuchi.core.errors import KikuchiError
 
     before, why = COMPILING.compiled, ""
     kind, _, name = task.partition(" ")
     try:
-        with interpreted(False), warnings.catch_warnings():
+        with everything_compiled(), measured_loops() as times, warnings.catch_warnings():
             warnings.simplefilter("ignore")  # of problems that are too small to be served well
             if kind in ("method", "learner"):
                 {"method": _run_method, "learner": _run_learner}[kind](name)
@@ -98,7 +147,8 @@ def _compile(task: str) -> tuple[str, float, str]:
                 _FAMILIES[task]()
     except KikuchiError as error:  # a method that needs another kind of model says so
         why = str(error)
-    return task, COMPILING.compiled - before, why
+    loops = {name: (times.seconds[name], times.forms[name]) for name in times.seconds}
+    return WarmedTask(task, COMPILING.compiled - before, why, loops)
 
 
 def _run_method(name: str) -> None:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 
-from kikuchi.core.compiled import njit
+from kikuchi.core.compiled import planner
 
 
-@njit(cache=True, error_model="numpy")
+@planner
 def drop_branches(at, around, degree):
     """Set to 0 the degree of every variable that lies on no cycle because it ends a branch."""
     ends = np.empty(len(degree), np.int64)
@@ -29,7 +29,7 @@ def drop_branches(at, around, degree):
                     count += 1
 
 
-@njit(cache=True, error_model="numpy")
+@planner
 def list_cycles(at, around, degree, begin, longest, steps, out, marks):
     """Cycles of at most `longest` variables from each start, in rows of `out` padded with -1.
 

@@ -10,14 +10,14 @@ from __future__ import annotations
 
 import numpy as np
 
-from kikuchi.core.compiled import njit
+from kikuchi.core.compiled import planner
 from kikuchi.core.copying import copy_into
 from kikuchi.graphs.kernels.heap import sift
 
 RULES = ("min-fill", "min-degree", "min-weight")
 
 
-@njit(cache=True, error_model="numpy")
+@planner
 def primal_graph(n, scopes, scope_offsets):
     """Sorted neighbour lists (offsets, neighbours) of the graph that joins variables in a factor.
 
@@ -59,7 +59,7 @@ def primal_graph(n, scopes, scope_offsets):
     return offsets, neighbours
 
 
-@njit(cache=True, error_model="numpy")
+@planner
 def breadth_first_levels(offsets, neighbours, start):
     """Distance from the far end of the component of `start`, counted from 1; likewise in the
     other components, each from the far end of its first variable.
@@ -98,7 +98,7 @@ def breadth_first_levels(offsets, neighbours, start):
     return levels
 
 
-@njit(cache=True, error_model="numpy")
+@planner
 def degeneracy(offsets, neighbours):
     """Largest smallest-degree over all subgraphs: no elimination order has a smaller width."""
     n = len(offsets) - 1
@@ -133,7 +133,7 @@ def degeneracy(offsets, neighbours):
     return best
 
 
-@njit(cache=True, error_model="numpy")
+@planner
 def triangle_work(offsets, neighbours):
     """Steps that counting all triangles takes: the sum of the smaller degree over the edges."""
     work = 0
@@ -145,7 +145,7 @@ def triangle_work(offsets, neighbours):
     return work
 
 
-@njit(cache=True, error_model="numpy")
+@planner
 def missing_pairs(offsets, neighbours):
     """For each variable, the pairs of its neighbours that are not joined: its fill."""
     n = len(offsets) - 1
@@ -183,7 +183,7 @@ def missing_pairs(offsets, neighbours):
 # ---------------------------------------------------------------------- neighbour lists
 
 
-@njit(cache=True, error_model="numpy")
+@planner
 def _find(pool, low, high, x):
     """First place in the sorted pool[low:high] whose entry is not below x."""
     while low < high:
@@ -195,7 +195,7 @@ def _find(pool, low, high, x):
     return low
 
 
-@njit(cache=True, error_model="numpy")
+@planner
 def _compact(pool, start, length, alive):
     kept = start
     for k in range(start, start + length):
@@ -205,7 +205,7 @@ def _compact(pool, start, length, alive):
     return kept - start
 
 
-@njit(cache=True, error_model="numpy")
+@planner
 def _reserve(pool, used, v, starts, lengths, capacities, alive):
     """Let list v take one more entry: drop the dead, or move the list to the end of the pool."""
     lengths[v] = _compact(pool, starts[v], lengths[v], alive)
@@ -222,7 +222,7 @@ def _reserve(pool, used, v, starts, lengths, capacities, alive):
     return pool, used + capacity
 
 
-@njit(cache=True, error_model="numpy")
+@planner
 def _insert(pool, start, length, x):
     k = start + length
     while k > start and pool[k - 1] > x:
@@ -231,7 +231,7 @@ def _insert(pool, start, length, x):
     pool[k] = x
 
 
-@njit(cache=True, error_model="numpy")
+@planner
 def _count_marked(pool, start, length, alive, mark, stamp, members, count):
     """How many of the marked members (listed, alive) are in a list; the shorter side is walked."""
     found = 0
@@ -247,7 +247,7 @@ def _count_marked(pool, start, length, alive, mark, stamp, members, count):
     return found
 
 
-@njit(cache=True, error_model="numpy")
+@planner
 def _join(pool, a, b, starts, lengths, degree, alive, fill, touched, touch, n_touched, stamp):
     """Change of the fill counts when the edge a-b is added; common neighbours lose one each."""
     i, i_end = starts[a], starts[a] + lengths[a]
@@ -277,7 +277,7 @@ def _join(pool, a, b, starts, lengths, degree, alive, fill, touched, touch, n_to
 # ---------------------------------------------------------------------- greedy elimination
 
 
-@njit(cache=True, error_model="numpy")
+@planner
 def eliminate(
     offsets,
     neighbours,

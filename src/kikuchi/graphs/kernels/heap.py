@@ -8,19 +8,19 @@ from __future__ import annotations
 
 import numpy as np
 
-from kikuchi.core.compiled import njit
+from kikuchi.core.compiled import planner
 
 _U0, _U1, _U2 = np.uint64(0), np.uint64(1), np.uint64(2)
 
 
-@njit(cache=True, error_model="numpy")
+@planner
 def _key_of(keys, item):
     if keys.ndim == 1:  # decided when this is compiled
         return keys[item]
     return keys[item, 0], keys[item, 1], keys[item, 2], keys[item, 3]
 
 
-@njit(cache=True, error_model="numpy")
+@planner
 def sift(heap, position, keys, at):
     """Restore the heap after the key of the item at `at` has changed."""
     item = heap[at]

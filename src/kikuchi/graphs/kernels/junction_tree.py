@@ -7,10 +7,10 @@ from __future__ import annotations
 
 import numpy as np
 
-from kikuchi.core.compiled import njit
+from kikuchi.core.compiled import planner
 
 
-@njit(cache=True, error_model="numpy")
+@planner
 def _sorted_neighbours(n, order, offsets, members):
     """Neighbour sets at elimination, as ranks in rising order; transposed twice, never sorted."""
     rank = np.empty(n, np.int64)
@@ -38,7 +38,7 @@ def _sorted_neighbours(n, order, offsets, members):
     return rank, ranked
 
 
-@njit(cache=True, error_model="numpy")
+@planner
 def clique_tree(n, order, offsets, members):
     """Maximal cliques of an elimination, joined in a tree.
 

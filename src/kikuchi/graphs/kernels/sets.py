@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import numpy as np
 
-from kikuchi.core.compiled import njit
+from kikuchi.core.compiled import planner
 
 _HASH = np.uint64(1099511628211)
 
 
-@njit(cache=True, error_model="numpy")
+@planner
 def subsets(items, at, rarest, holder_at, holders, large_items, large_at, first, last, rows, cols):
     """Pairs of sets `first` to `last` with the large sets that contain them; how many there are.
 
@@ -39,7 +39,7 @@ def subsets(items, at, rarest, holder_at, holders, large_items, large_at, first,
     return count
 
 
-@njit(cache=True, error_model="numpy")
+@planner
 def _slot(items, begin, end, at, slots):
     """Where a set stands in a table of sets, or the empty place where it should stand."""
     mixed = np.uint64(end - begin)
@@ -61,14 +61,14 @@ def _slot(items, begin, end, at, slots):
     return slot
 
 
-@njit(cache=True, error_model="numpy")
+@planner
 def enter(items, at, count, slots):
     """Enter sets into an empty table of sets."""
     for i in range(count):
         slots[_slot(items, at[i], at[i + 1], at, slots)] = i
 
 
-@njit(cache=True, error_model="numpy")
+@planner
 def cut(items, at, count, row, n_roots, holder_at, holders, n_essential, slots, marks, pairs):
     """Add intersections of sets from `row` on with roots that they meet but do not lie in.
 
@@ -110,7 +110,7 @@ def cut(items, at, count, row, n_roots, holder_at, holders, n_essential, slots, 
     return count, row
 
 
-@njit(cache=True, error_model="numpy")
+@planner
 def counting_numbers(above_at, above, counting):
     """c_r = 1 - sum of c_s over all s above r; parents come before children."""
     for r in range(len(counting)):

@@ -53,7 +53,7 @@ _TINY = 1e-300
 class AdaptiveTapPosterior(Posterior):
     """Adaptive TAP: cavity fields with self-consistent variances.
 
-    Exact for Gaussian sources; log Z is no bound.
+    Exact for Gaussian sources; log Z is not a bound.
 
     >>> from kikuchi.ica.priors.prior import parse_prior
     >>> problem = Problem([[2, 0.5], [0.5, 1.25]], [[0.3], [0.9]], [parse_prior("binary")] * 2)

@@ -70,8 +70,8 @@ class VariationalPosterior(NaivePosterior):
 class LinearResponsePosterior(NaivePosterior):
     """Mean field means with linear response covariances.
 
-    Exact for Gaussian sources. log Z is corrected by -log det(K) / 2 and is no bound. Samples whose
-    solution is not stable keep diagonal covariances; their fraction is in `warnings`.
+    Exact for Gaussian sources. log Z is corrected by -log det(K) / 2 and is not a bound. Samples
+    whose solution is not stable keep diagonal covariances; their fraction is in `warnings`.
 
     >>> from kikuchi.ica.priors.prior import parse_prior
     >>> problem = Problem([[2, 0.5], [0.5, 1.25]], [[0.3], [0.9]], [parse_prior("binary")] * 2)

@@ -9,6 +9,7 @@ from kikuchi.core import text
 from kikuchi.core.numerics import count_states
 from kikuchi.graphs.factor_graph import FactorGraph
 from kikuchi.inference.method import Method, MethodRun, Solution, option
+from kikuchi.inference.small_work import SMALL
 from kikuchi.inference.trees.enumeration import FEW_STATES, Enumeration
 
 if TYPE_CHECKING:
@@ -43,6 +44,7 @@ class Auto(Method):
     certifies = ("lower", "upper")
     gives_covariance: ClassVar[bool] = True
     takes_observed_marginals: ClassVar[bool] = True
+    most_interpreted: ClassVar[int] = SMALL
 
     exact: bool = option(True, "use exact inference where it fits the budget")
     bounds: float = option(0.4, "part of the time for bounds if not exact", low=0, high=0.9)

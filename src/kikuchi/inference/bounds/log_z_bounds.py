@@ -19,10 +19,11 @@ from kikuchi.core.budget import Budget, Clock, RunLimits, limits, named_limits
 from kikuchi.core.compiling import is_interpreted
 from kikuchi.core.errors import BudgetError, MethodError
 from kikuchi.core.labelled import html_facts
-from kikuchi.core.progress import Progress, ProgressOption, shown, silent
+from kikuchi.core.progress import Progress, ProgressOption, phase, shown, silent
 from kikuchi.graphs._checks import check_graph
 from kikuchi.graphs.factor_graph import Evidence, FactorGraph
 from kikuchi.inference.beliefs import Beliefs
+from kikuchi.inference.bounds.live import BoundsBar
 from kikuchi.inference.method import Method, crossed_bounds, rounding_error
 from kikuchi.inference.mini_buckets.plan import least_ibound, mini_bucket_plan
 from kikuchi.inference.registry import METHODS
@@ -187,7 +188,8 @@ class Portfolio:
         began = self.clock.seconds
         budget = Budget(seconds=seconds, bytes=self.clock.budget.bytes)
         try:
-            beliefs = method.run(self.graph, budget=budget, progress=self.progress)
+            with phase(method.text):
+                beliefs = method.run(self.graph, budget=budget, progress=self.progress)
         except (MethodError, BudgetError) as error:
             self.bounds.skipped[method.text] = str(error)
             self.interrupted |= isinstance(error.__cause__, KeyboardInterrupt)
@@ -200,6 +202,8 @@ class Portfolio:
             return None
         self.interrupted |= beliefs.stopped == "interrupted"
         self.bounds.update(beliefs, began)
+        if isinstance(self.progress, BoundsBar):
+            self.progress.bounded(self.bounds.lower, self.bounds.upper)
         return beliefs
 
 
@@ -248,7 +252,9 @@ def _schedule(
     load_loops(LOOPS, reduced)
     clock = budget.start()
     limit = DEFAULT_SECONDS if budget.seconds is None else budget.seconds
-    with shown(progress, "bounds") as report:
+    with shown(progress, BoundsBar(limit, lines=True)) as report:
+        if isinstance(report, BoundsBar):
+            report.clock = clock
         portfolio = Portfolio(reduced, clock, report, limit)
         try:
             for method, allotted in bound_schedule(portfolio, ibound):

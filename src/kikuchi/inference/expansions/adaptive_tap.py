@@ -178,7 +178,7 @@ class AdaptiveTap(Method):
     updates, n^3 operations per sweep: for dense models of up to a few thousand variables. `damping`
     is the fraction of each step that is not made; it grows when the residual does not fall. Done
     when no mean or variance of a single spin differs from the joint Gaussian's by more than `tol`;
-    the best point seen is answered. `log_z` is no bound. `beliefs.covariance()` is chi, whose
+    the best point seen is answered. `log_z` is not a bound. `beliefs.covariance()` is chi, whose
     diagonal agrees with the marginals.
 
     >>> import kikuchi as kk

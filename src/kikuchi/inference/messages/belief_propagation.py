@@ -30,6 +30,7 @@ from kikuchi.inference.messages.tables import (
     with_logarithms_if_needed,
 )
 from kikuchi.inference.method import Method, MethodRun, Solution, Step, more_damping, option
+from kikuchi.inference.small_work import SMALL
 
 
 @dataclass(frozen=True)
@@ -59,6 +60,7 @@ class BeliefPropagation(Method):
     objective_name: ClassVar[str] = "Bethe log Z"
     exactness = "forests"
     gives_covariance: ClassVar[bool] = True
+    most_interpreted: ClassVar[int] = SMALL
 
     schedule: Literal["parallel", "sequential", "random", "residual", "tree"] = option(
         "sequential",

@@ -51,6 +51,11 @@ class Enumeration(Method):
 
     max_states: int = option(most_joint_states, "refuse models with more states than this", low=1)
 
+    def _most_interpreted(self, graph: FactorGraph) -> int:
+        """None where states are walked: their number is not that of the table entries."""
+        states = np.prod(graph.cardinalities.astype(np.float64))
+        return self.most_interpreted if states <= FEW_STATES else 0
+
     def _solve(self, graph: FactorGraph, run: MethodRun) -> Solution:
         total = self._count_states(graph)
         walk: _JointTable | _Walk

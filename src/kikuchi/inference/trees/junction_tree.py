@@ -26,7 +26,7 @@ from kikuchi.graphs.factor_graph import Evidence, FactorGraph, Variable
 from kikuchi.inference.beliefs import Covariance, Joint
 from kikuchi.inference.expansions.linear_response import clamped_covariance
 from kikuchi.inference.method import Method, MethodRun, Solution, expand_factors, option
-from kikuchi.inference.small_work import loops_for
+from kikuchi.inference.small_work import SMALL, loops_for
 from kikuchi.inference.trees.engine import (
     Propagation,
     Read,
@@ -125,6 +125,7 @@ class JunctionTree(Method):
     certifies = ("lower", "upper")
     needs_junction_tree: ClassVar[bool] = True
     gives_covariance: ClassVar[bool] = True
+    most_interpreted: ClassVar[int] = SMALL
 
     order: PlanOrder = option("cheapest", "elimination order: the best of many, or one greedy rule")
     propagation: Architecture = option(

@@ -55,8 +55,8 @@ class Surrogate(Learner):
     With `energy=trw` the trace holds the lower bound that is certified at each step. Marginals of
     data may be no minimum of the Bethe free energy in any model; the maximum of the Bethe surrogate
     is then a kink, where the ascent ends and says so.
-    The Bethe surrogate is no bound, and where the messages do not converge its gradient is that of
-    the last ones; the fit then says so.
+    The Bethe surrogate is not a bound, and where the messages do not converge its gradient is that
+    of the last ones; the fit then warns.
 
     >>> import kikuchi as kk
     >>> ring = kk.boltzmann_graph({(0, 1): 1.0, (1, 2): 1.0, (0, 2): 1.0}, [0.1] * 3)

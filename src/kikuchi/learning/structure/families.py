@@ -24,6 +24,7 @@ _KINDS = {
     "bdeu": kernel.BDEU,
     "likelihood": kernel.LIKELIHOOD,
 }
+PSEUDO_COUNT = 0.2  # per cell; `benchmarks/table_prior.py` measures why
 _LARGEST = 2**22  # entries of a table of counts
 
 

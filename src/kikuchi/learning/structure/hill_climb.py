@@ -28,7 +28,12 @@ from kikuchi.core.progress import Progress, ProgressOption, shown
 from kikuchi.core.seeds import Seed, generator
 from kikuchi.graphs.factor_graph import FactorGraph
 from kikuchi.learning.data import Data
-from kikuchi.learning.structure.families import FamilyScores, ScoreName, fitted_network
+from kikuchi.learning.structure.families import (
+    PSEUDO_COUNT,
+    FamilyScores,
+    ScoreName,
+    fitted_network,
+)
 
 if TYPE_CHECKING:
     from kikuchi.core.cluster import Client
@@ -94,7 +99,7 @@ def hill_climb(
     tabu: int = 20,
     restarts: int = 100,
     max_iterations: int = 100_000,
-    pseudo_count: float = 0.0,
+    pseudo_count: float = PSEUDO_COUNT,
     seed: Seed = 0,
     progress: ProgressOption = None,
     **within: Unpack[RunLimits],
@@ -113,7 +118,8 @@ def hill_climb(
         structure end a climb.
     restarts : climbs from the best structure without a random part of its arrows, or in turn from
         none; each may only improve it.
-    pseudo_count : added to the counts of the fitted tables.
+    pseudo_count : added to each count of the fitted tables, as `learn` does, so that what no row
+        shows is improbable and not impossible.
     seed : of the random steps.
     max_iterations : most steps of all climbs.
     budget, seconds, memory : limits of the run: a budget, or seconds and memory.

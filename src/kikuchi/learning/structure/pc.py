@@ -22,7 +22,7 @@ from kikuchi.core.labelled import html_facts
 from kikuchi.core.progress import Progress, ProgressOption, shown
 from kikuchi.graphs.factor_graph import FactorGraph
 from kikuchi.learning.data import Data
-from kikuchi.learning.structure.families import FamilyScores, fitted_network
+from kikuchi.learning.structure.families import PSEUDO_COUNT, FamilyScores, fitted_network
 
 Pair = tuple[int, int]
 
@@ -62,7 +62,7 @@ class PartialOrder:
         """
         return _extension(self.data.n_variables, set(self.arrows), set(self.undirected))
 
-    def network(self, *, pseudo_count: float = 0.0) -> FactorGraph:
+    def network(self, *, pseudo_count: float = PSEUDO_COUNT) -> FactorGraph:
         """The directed model of such a structure, with tables of frequencies."""
         return fitted_network(self.data, self.directed(), pseudo_count=pseudo_count)
 

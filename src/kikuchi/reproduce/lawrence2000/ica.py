@@ -9,6 +9,7 @@ import numpy as np
 
 from kikuchi.core.arrays import Array
 from kikuchi.core.errors import DataError, MissingExtraError
+from kikuchi.core.extras import install
 from kikuchi.core.seeds import generator
 from kikuchi.reproduce.aggregate import (
     Claims,
@@ -174,7 +175,7 @@ def _photographs() -> list[Array]:
         from sklearn.datasets import load_sample_images
     except ImportError:
         raise MissingExtraError(
-            "the photographs come with scikit-learn; run: pip install 'kikuchi[learn]'"
+            f"the photographs come with scikit-learn; {install('learn')}"
         ) from None
     found = []
     for image, (top, left) in zip(load_sample_images().images, _CROPS, strict=True):

@@ -273,7 +273,7 @@ class FactorialHMM(ChainEstimator, Fitted[HiddenChains]):
         `ChainsPosterior`, or a list for a list of tables.
 
         `method` is mean-field (log_likelihood is a lower bound), bp (belief propagation: nearer to
-        the truth where outputs are ambiguous, log_likelihood is no bound) or exact. Where single
+        the truth where outputs are ambiguous, log_likelihood is not a bound) or exact. Where single
         frames leave the states of several chains open together, mean-field is too sure; it warns.
         """
         return self._each(Y, _SMOOTHERS[self._checked(method)])

@@ -330,6 +330,45 @@ class HMM(ChainEstimator, Fitted[HiddenMarkov]):
         ]
         return sequences.answer(paths)
 
+    def decode(self, Y: Any) -> tuple[float, Any]:
+        """The log-probability of the most probable states together with the rows `Y`, and these
+        states, as `predict` returns them; of a list of tables, the sum and a list.
+
+        >>> hmm = HMM(2, random_state=0).fit([[0.0], [0.1], [5.0], [5.1], [0.0], [5.0]])
+        >>> hmm.decode([[0.0], [5.0]])[1].tolist()
+        [0, 1]
+        """
+        model: HiddenMarkov = self._model
+        sequences = self._sequences(Y)
+        found = [
+            most_probable_path(model.start, model.transition, model.emission.log_likelihood(rows))
+            for rows in sequences.tables
+        ]
+        return float(sum(value for _, value in found)), sequences.answer(
+            [path for path, _ in found]
+        )
+
+    def predict_proba(self, Y: Any) -> Any:
+        """Probabilities of the states (time, states) given all rows of `Y`, or a list of them."""
+        sequences = self._sequences(Y)
+        found = [self._each(rows, smooth=True) for rows in sequences.tables]
+        return sequences.answer([posterior.probabilities for posterior in found])
+
+    @property
+    def startprob_(self) -> Array:
+        """Probabilities of the first state."""
+        return np.array(self._model.start)
+
+    @property
+    def transmat_(self) -> Array:
+        """Transition probabilities (from, to)."""
+        return np.array(self._model.transition)
+
+    @property
+    def means_(self) -> Array:
+        """Mean of the outputs in each state (states, outputs)."""
+        return np.array(self._model.emission.mean())
+
     def _ahead(self, rows: Array, steps: int) -> ChainForecast:
         model: HiddenMarkov = self._model
         logs = model.emission.log_likelihood(rows)

@@ -92,13 +92,15 @@ def _put_identity(x, row, column, n):
 
 @njit(cache=True, error_model="numpy", fastmath={"contract"})
 def root_forward(
-    a, q_root, drift, c, r_root, which, count, y, mean0, root0, means, roots, links, fresh, shifts
+    a, q_root, drift, c, r_root, which, count, y, mean0, root0,
+    unsure0, unsure_q, unsure_r, means, roots, links, fresh, shifts
 ):  # fmt: skip
     """Means and roots of covariances after each step.
 
     For the smoother, if there is room: z_t = links[t] z_t+1 + shifts[t] + fresh[t] N(0, I), given
-    the outputs up to t + 1. Answers (log-likelihood, the step whose outputs have a singular
-    covariance or -1).
+    the outputs up to t + 1. Deviations below unsure0 of the first state, unsure_q of the state
+    noise and unsure_r of the outputs are hidden by rounding of their covariances. Answers
+    (log-likelihood, the step whose outputs have a singular covariance or -1).
     """
     steps, n = means.shape
     most = c.shape[1]
@@ -130,6 +132,7 @@ def root_forward(
             e[i] = y[t, i]
             for k in range(n):
                 e[i] -= ct[i, k] * m[k]
+        unsure = unsure_q[t if whole_q else 0] if t > 0 else unsure0
         _put_product(ct[:o], root, r_root[w, :o, :o], block, o, scale, norms)
         for i in range(n):
             scale[o + i] = norms[i]
@@ -141,7 +144,10 @@ def root_forward(
             _put_identity(block, o + n, o, n)  # z predicted, by (errors, z after)
         lower_factor(block, o + n, more, o + n, scale)
         for i in range(o):
-            if not abs(block[i, i]) > _DETERMINED * scale[i]:
+            limit = max(_DETERMINED * scale[i], unsure_r[w, i])
+            for k in range(n):
+                limit = max(limit, abs(ct[i, k]) * unsure[k])
+            if not abs(block[i, i]) > limit:
                 return log_likelihood, t
             log_likelihood -= math.log(abs(block[i, i])) + 0.5 * _LOG_2PI
         forward_solve(block, e[:o])

@@ -39,6 +39,7 @@ from kikuchi.temporal.state_space.results import (
     StateMoments,
     check_variances,
 )
+from kikuchi.temporal.state_space.roots import covariance_roots, unsure_deviations
 
 _Moments = TypeVar("_Moments", bound=StateMoments)
 Form = Literal["auto", "covariance", "information", "square-root"]
@@ -50,7 +51,8 @@ _LONG = 16 * _ROOM  # steps from which on the others get no room at first
 _EPSILON = float(np.finfo(np.float64).eps)
 _DIGITS = 1e-5  # largest relative error of moments in information form
 _NATS = 1e-2, 1e-5  # largest error of a log-likelihood in that form: absolute, relative
-_LOUD = 1e10  # variance of outputs over that of their noise from which on roots are used
+_LOUD = 1e10  # variance of outputs over that of their noise from which on roots are used,
+_LOUDEST = 4e15  # and from which on the covariance form has no digits left
 _GROWTH = 1e3  # of a state within a forecast that is no forecast any more
 
 
@@ -244,6 +246,11 @@ def _chosen(model: StateSpace, form: Form, threads: int) -> str:
         raise MethodError(f"a flat prior has no {form} form; use form='information'")
     if form == "covariance" and not r_regular:
         raise MethodError("outputs without noise need form='square-root'")
+    if form == "covariance" and _loudness(model) > _LOUDEST:
+        out = "threads=1 and form='square-root'" if threads > 1 else "form='square-root'"
+        raise ModelError(
+            f"the covariance form has no digits left with output noise this small; use {out}"
+        )
     if form not in ("covariance", "information", "square-root"):
         raise MethodError(f"form is auto, covariance, information or square-root, got {form!r}")
     return form
@@ -497,45 +504,30 @@ def _square_root(model: StateSpace, work: _Prepared, keep: bool) -> _Roots:
         np.empty((steps, n)), np.empty((steps, n, n)), np.empty((room, n, n)),
         np.empty((room, n, n)), np.empty((room, n)),
     )  # fmt: skip
+    q, first = _leading(model.state_noise, 2), _leading(model.initial_covariance, 2)
+    r_roots, r_unsure = _noise_roots(work)
     log_z, failed = root_kernels.root_forward(
-        work.a, _roots(_leading(model.state_noise, 2)), work.drift, work.c, _noise_roots(work),
-        work.which, work.counts, work.y, np.array(model.initial_mean),
-        np.ascontiguousarray(_roots(_leading(model.initial_covariance, 2))[0]), *kept,
+        work.a, covariance_roots(q), work.drift, work.c, r_roots, work.which, work.counts, work.y,
+        np.array(model.initial_mean), np.ascontiguousarray(covariance_roots(first)[0]),
+        unsure_deviations(first)[0], unsure_deviations(q), r_unsure, *kept,
     )  # fmt: skip
     if failed >= 0 or not math.isfinite(log_z):
         raise ModelError(
-            f"the covariance of the outputs of step {failed} is singular: some of them are "
-            "determined by the others or by earlier ones, and have no density; increase "
+            f"the covariance of the outputs of step {failed} is singular up to rounding: some of "
+            "them are determined by the others or by earlier ones, and have no density; increase "
             "output_noise"
         )
     return _Roots(log_z, *kept)
 
 
-def _roots(covariances: Array) -> Array:
-    """A square root of each, also of singular ones: the Cholesky factor with the largest remaining
-    share of a variance first; shares that are rounding count as zero. Units do not matter.
-    """
-    rest, out = covariances.copy(), np.zeros(covariances.shape)
-    variances = np.diagonal(covariances, axis1=1, axis2=2)
-    scale, every = np.where(variances > 0.0, variances, 1.0), np.arange(len(rest))
-    for k in range(rest.shape[-1]):
-        shares = np.diagonal(rest, axis1=1, axis2=2) / scale
-        i = shares.argmax(axis=1)
-        some = shares[every, i] > 2 * rest.shape[-1] * _EPSILON
-        pivot = np.where(some, rest[every, i, i], 1.0)
-        column = np.where(some[:, None], rest[every, :, i] / np.sqrt(pivot)[:, None], 0.0)
-        out[:, :, k] = column
-        rest -= column[:, :, None] * column[:, None, :]
-        rest[every, i, :] = rest[every, :, i] = 0.0
-    return out
-
-
-def _noise_roots(work: _Prepared) -> Array:
-    out = np.zeros(work.r.shape)
+def _noise_roots(work: _Prepared) -> tuple[Array, Array]:
+    """Roots of the covariances of output noise, and deviations that are not known."""
+    out, unsure = np.zeros(work.r.shape), np.zeros(work.r.shape[:2])
     for k, o in enumerate(work.counts.tolist()):
         if o:
-            out[k, :o, :o] = _roots(work.r[k : k + 1, :o, :o])[0]
-    return out
+            noise = work.r[k : k + 1, :o, :o]
+            out[k, :o, :o], unsure[k, :o] = covariance_roots(noise)[0], unsure_deviations(noise)[0]
+    return out, unsure
 
 
 # ---------------------------------------------------------------------- forecasts and samples
@@ -583,14 +575,14 @@ def sample_states(
             raise DataError(f"{name} is given for fewer than {steps} steps")
     rng = generator(seed)
     n, m = model.n_states, model.n_outputs
-    q, r = (_roots(_leading(p, 2)) for p in (model.state_noise, model.output_noise))
+    q, r = (covariance_roots(_leading(p, 2)) for p in (model.state_noise, model.output_noise))
     a, c = _leading(model.transition, 2), _leading(model.output, 2)
     drift = np.broadcast_to(_drift(model, inputs, steps), (max(steps, 1), n))
     states = np.einsum("tij,tj->ti", np.broadcast_to(q[:steps], (steps, n, n)),
                        rng.normal(size=(steps, n)))  # fmt: skip
     noise = np.einsum("tij,tj->ti", np.broadcast_to(r[:steps], (steps, m, m)),
                       rng.normal(size=(steps, m)))  # fmt: skip
-    root0 = _roots(model.initial_covariance[None])[0]
+    root0 = covariance_roots(model.initial_covariance[None])[0]
     states[0] = model.initial_mean + root0 @ rng.normal(size=n)
     for t in range(1, steps):
         states[t] += a[t if len(a) > 1 else 0] @ states[t - 1] + drift[t]

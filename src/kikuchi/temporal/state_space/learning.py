@@ -272,7 +272,7 @@ class StateConstraints:
     ----------
     fixed : names of parameters that stay as they are
     patterns : by name of a coefficient (transition, output, offsets, inputs) a table of its shape:
-        numbers stay, equal texts are one tied number that is learnt
+        entries with the same label share one learnt value; numbers are fixed
     state_noise, output_noise : full, diagonal or isotropic
     first : what is learnt of the first state. "fixed": nothing; "mean": its mean; "noise": its
         mean, while its covariance is `noise_covariance`; "free": its mean and covariance. A flat

@@ -90,12 +90,14 @@ class LinearGaussianSSM(SequenceEstimator, Fitted[StateSpace]):
     )
     fixed: tuple[str, ...] | list[str] = option((), "Names of parameters that stay as in start.")
     patterns: Mapping[str, Any] | None = option(
-        None, "By name a table: numbers stay, equal texts are one tied number."
+        None, "By name a table: entries with the same label share one value; numbers are fixed."
     )
     start: StateSpace | None = option(None, "Parameters before learning; by default from the data.")
     form: Literal["auto", "covariance", "information", "square-root"] = option(
         "auto", "Form of the recursions: auto, covariance, information or square-root."
     )
+
+    _rises: ClassVar[bool] = True
 
     # ------------------------------------------------------------------ making
 
@@ -172,6 +174,20 @@ class LinearGaussianSSM(SequenceEstimator, Fitted[StateSpace]):
         """The height of a flat prior that follows the unit of the state."""
         follows = model.is_flat and self._kind == "noise"
         return len(self._inputs) * flat_height(model) if follows else 0.0
+
+    def _doubts(self, model: StateSpace) -> list[str]:
+        """A flat prior lets the likelihood grow without limit where the outputs lose sight of the
+        first state.
+        """
+        constraints = self._constraints()
+        free = [(constraints.free(model, (n,))[0] >= 0).any() for n in ("transition", "output")]
+        if not model.is_flat or not any(free):
+            return []
+        return [
+            "with initial='flat' the likelihood has no maximum if transition or output are learnt: "
+            "these parameters may be far from the data's; use initial='learnt', or give start and "
+            "fixed=['transition', 'output']"
+        ]
 
     def _begin(self, sequences: Sequences, rng: np.random.Generator) -> StateSpace:
         k = self._inputs[0].shape[1]

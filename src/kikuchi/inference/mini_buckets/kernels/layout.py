@@ -8,14 +8,14 @@ from __future__ import annotations
 
 import numpy as np
 
-from kikuchi.core.compiled import njit
+from kikuchi.core.compiled import planner
 from kikuchi.core.copying import copy_into
 from kikuchi.graphs.kernels.disjoint_sets import find_root
 
 _ALL_PAIRS = 16  # mini-buckets of one variable up to which every pair shares its own shift
 
 
-@njit(cache=True, error_model="numpy")
+@planner
 def ranked_scopes(scopes, offsets, rank):
     """Scopes as ranks, falling; and for each sorted axis which axis of the given scope it is."""
     ranks = np.empty(len(scopes), dtype=np.int64)
@@ -34,7 +34,7 @@ def ranked_scopes(scopes, offsets, rank):
     return ranks, axes
 
 
-@njit(cache=True, error_model="numpy")
+@planner
 def node_scopes(node_ranks, message_offsets, message_ranks):
     """Scope of each node: its message's, then its own variable."""
     n_nodes = len(node_ranks)
@@ -47,7 +47,7 @@ def node_scopes(node_ranks, message_offsets, message_ranks):
     return offsets, ranks
 
 
-@njit(cache=True, error_model="numpy")
+@planner
 def _common(ranks, lo_a, hi_a, lo_b, hi_b, out):
     """Ranks in both of two falling lists; answers how many."""
     count = 0
@@ -65,7 +65,7 @@ def _common(ranks, lo_a, hi_a, lo_b, hi_b, out):
     return count
 
 
-@njit(cache=True, error_model="numpy")
+@planner
 def _size(scope, cards):
     size = 1.0
     for v in scope:
@@ -73,12 +73,12 @@ def _size(scope, cards):
     return size
 
 
-@njit(cache=True, error_model="numpy")
+@planner
 def _n_pairs(count):
     return count * (count - 1) // 2 if count <= _ALL_PAIRS else count - 1
 
 
-@njit(cache=True, error_model="numpy")
+@planner
 def _pairs(first, last, offsets, ranks, scope):
     """Pairs of mini-buckets of one variable, those with most in common first.
 
@@ -99,7 +99,7 @@ def _pairs(first, last, offsets, ranks, scope):
     return pairs[np.argsort(overlaps, kind="mergesort")]
 
 
-@njit(cache=True, error_model="numpy")
+@planner
 def _is_new(set_offsets, set_ranks, begin, end, common):
     """Whether none of the separators `begin` to `end` is the set `common`."""
     for s in range(begin, end):
@@ -108,7 +108,7 @@ def _is_new(set_offsets, set_ranks, begin, end, common):
     return True
 
 
-@njit(cache=True, error_model="numpy")
+@planner
 def _last_of_bucket(node_ranks, first):
     last = first + 1
     while last < len(node_ranks) and node_ranks[last] == node_ranks[first]:
@@ -116,7 +116,7 @@ def _last_of_bucket(node_ranks, first):
     return last
 
 
-@njit(cache=True, error_model="numpy")
+@planner
 def separators(node_ranks, offsets, ranks, cards):
     """Pairs of mini-buckets of one variable that shift costs over all that they have in common.
 
@@ -171,7 +171,7 @@ def separators(node_ranks, offsets, ranks, cards):
     )
 
 
-@njit(cache=True, error_model="numpy")
+@planner
 def _reading(scope, inner, cards, strides, moves, first_move):
     """How a host of falling ranks `scope` reads an item of ranks `inner`, a part of those.
 
@@ -202,7 +202,7 @@ def _reading(scope, inner, cards, strides, moves, first_move):
     return run, repeats, axes
 
 
-@njit(cache=True, error_model="numpy")
+@planner
 def readings(cards, host_offsets, host_ranks, offsets, ranks, hosts, places):
     """Readings of all items, grouped by host, as the fields of `mini_buckets.Inputs`.
 
@@ -244,7 +244,7 @@ def readings(cards, host_offsets, host_ranks, offsets, ranks, hosts, places):
     return input_offsets, input_places, runs, repeats, axes, move_offsets, moves[:used].copy()
 
 
-@njit(cache=True, error_model="numpy")
+@planner
 def unions(n_nodes, factor_offsets, factor_ranks, owners):
     """Scope of all factors of each node together, as falling ranks: offsets and ranks."""
     counts = np.zeros(n_nodes + 1, dtype=np.int64)
@@ -270,7 +270,7 @@ def unions(n_nodes, factor_offsets, factor_ranks, owners):
     return offsets, ranks[:count].copy()
 
 
-@njit(cache=True, error_model="numpy")
+@planner
 def sort_tables(log_tables, table_offsets, scope_offsets, ranks, axes, cards, back, out):
     """Tables with their axes in falling rank, or with `back` from there to the given order."""
     strides = np.zeros(64, dtype=np.int64)

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kikuchi.core.arrays import Array, Ints
-from kikuchi.core.compiled import njit
+from kikuchi.core.compiled import planner
 from kikuchi.core.copying import copy_into
 from kikuchi.graphs.kernels.heap import sift
 
@@ -59,7 +59,7 @@ class Ruler(NamedTuple):
     cap: int
 
 
-@njit(cache=True, error_model="numpy")
+@planner
 def _functions_of(functions, v, found):
     """Live functions on variable `v` in `found`, as many as fit; answers how many there are.
 
@@ -86,7 +86,7 @@ def _functions_of(functions, v, found):
     return count
 
 
-@njit(cache=True, error_model="numpy")
+@planner
 def _group(functions, list_, count, cap, desk):
     """Put functions, largest first, where they enlarge a mini-bucket least; else open a new one.
 
@@ -126,7 +126,7 @@ def _group(functions, list_, count, cap, desk):
     return n_groups
 
 
-@njit(cache=True, error_model="numpy")
+@planner
 def _new_pairs(functions, v, group, desk):
     """Pairs of variables of `group` without `v` that no function has in common yet."""
     mark = desk.mark
@@ -149,7 +149,7 @@ def _new_pairs(functions, v, group, desk):
     return pairs
 
 
-@njit(cache=True, error_model="numpy")
+@planner
 def _price(functions, v, ruler, desk):
     """Level, splits, new pairs and table size of eliminating `v` now, as one number."""
     count = _functions_of(functions, v, desk.found)
@@ -171,7 +171,7 @@ def _price(functions, v, ruler, desk):
     return ruler.levels[v] * _LEVEL_STEP + price + ruler.ties[v]
 
 
-@njit(cache=True, error_model="numpy")
+@planner
 def _take_cheapest(functions, ruler, desk, heap, place, keys):
     """Remove the cheapest variable from the heap. Prices that rose unseen are put right first."""
     while True:
@@ -186,14 +186,14 @@ def _take_cheapest(functions, ruler, desk, heap, place, keys):
     return v
 
 
-@njit(cache=True, error_model="numpy")
+@planner
 def _longer(array, size):
     out = np.zeros(size, dtype=array.dtype)
     copy_into(out, 0, array, 0, len(array))
     return out
 
 
-@njit(cache=True, error_model="numpy")
+@planner
 def _with_room(functions, n_functions, n_members):
     """The same functions with room for more."""
     offsets, members, function_of, links, heads, dead, owners = functions
@@ -207,7 +207,7 @@ def _with_room(functions, n_functions, n_members):
     return Functions(offsets, members, function_of, links, heads, dead, owners)
 
 
-@njit(cache=True, error_model="numpy")
+@planner
 def _begin(n, scopes, scope_offsets):
     n_factors = len(scope_offsets) - 1
     room = n_factors + n + 2
@@ -228,7 +228,7 @@ def _begin(n, scopes, scope_offsets):
     return functions
 
 
-@njit(cache=True, error_model="numpy")
+@planner
 def _desk(n, room, cap):
     return Desk(
         np.zeros(n, dtype=np.int64),
@@ -241,7 +241,7 @@ def _desk(n, room, cap):
     )
 
 
-@njit(cache=True, error_model="numpy")
+@planner
 def _send(functions, f, v, group, touched, n_touched, desk):
     """Make the message of a mini-bucket, function `f`; list the variables that it touches."""
     at = functions.offsets[f]
@@ -262,7 +262,7 @@ def _send(functions, f, v, group, touched, n_touched, desk):
     return n_touched
 
 
-@njit(cache=True, error_model="numpy")
+@planner
 def split(scopes, scope_offsets, bits, cap, order, ties, levels):
     """Eliminate all variables in mini-buckets of at most `cap` variables.
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from kikuchi.core.compiled import njit
+from kikuchi.core.compiled import planner
 from kikuchi.inference.trees.kernels.layout import grown, lists_by, union
 
 WORTH = 1024.0  # states of a clique from which joining pays
@@ -21,7 +21,7 @@ _OPEN = 16
 _CHILD, _FACTOR, _NODE = 0, 1, 2
 
 
-@njit(cache=True, error_model="numpy")
+@planner
 def _states(card, x, low, high):
     size = 1.0
     for k in range(low, high):
@@ -29,7 +29,7 @@ def _states(card, x, low, high):
     return size
 
 
-@njit(cache=True, error_model="numpy")
+@planner
 def _appended(pool, used, source, first, n):
     """`pool`, grown where needed, with source[first:first + n] behind its first `used` entries."""
     pool = grown(pool, used, n)
@@ -38,7 +38,7 @@ def _appended(pool, used, source, first, n):
     return pool
 
 
-@njit(cache=True, error_model="numpy")
+@planner
 def _round(limit, n_items, low, high, size, kind, cluster, pool, card, spans, lengths, merged):
     """Put items of at most `limit` states into clusters whose union has no more, largest first.
 
@@ -71,7 +71,7 @@ def _round(limit, n_items, low, high, size, kind, cluster, pool, card, spans, le
     return n_clusters
 
 
-@njit(cache=True, error_model="numpy")
+@planner
 def join_nodes(
     card, offsets, names, parent, residual, clique_size, factor_home, scope_offsets, ranks
 ):
@@ -177,7 +177,7 @@ def join_nodes(
     return serves[:n_nodes], node_offsets, node_vars, above_node, above_clique, above_factor
 
 
-@njit(cache=True, error_model="numpy")
+@planner
 def with_joins(
     offsets,
     names,

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from kikuchi.core.compiled import njit
+from kikuchi.core.compiled import planner
 
 _MERGED = (
     32768  # factors of a clique are multiplied beforehand while their product stays this small
@@ -16,7 +16,7 @@ _MERGED = (
 _OPEN_GROUPS = 8
 
 
-@njit(cache=True, error_model="numpy")
+@planner
 def sizes(cards, rank, clique_offsets, clique_vars, residual):
     """Cardinality of each rank; states of each clique and of its separator (as floats)."""
     card = np.empty(len(rank), np.int64)
@@ -33,7 +33,7 @@ def sizes(cards, rank, clique_offsets, clique_vars, residual):
     return card, clique_size, separator_size
 
 
-@njit(cache=True, error_model="numpy")
+@planner
 def ranked_scopes(rank, cards, scopes, scope_offsets):
     """Each factor's ranks in rising order, and the stride of each in the factor's own table."""
     ranks = np.empty(len(scopes), np.int64)
@@ -55,7 +55,7 @@ def ranked_scopes(rank, cards, scopes, scope_offsets):
     return ranks, strides
 
 
-@njit(cache=True, error_model="numpy")
+@planner
 def lists_by(owner, n_owners):
     """Items grouped by owner (offsets, items in rising order); owners below 0 own nothing."""
     offsets = np.zeros(n_owners + 1, np.int64)
@@ -73,7 +73,7 @@ def lists_by(owner, n_owners):
     return offsets, items
 
 
-@njit(cache=True, error_model="numpy")
+@planner
 def union(a, a_low, a_high, b, b_low, b_high, out):
     """Union of two sorted lists into `out`; answers its length."""
     n = 0
@@ -90,7 +90,7 @@ def union(a, a_low, a_high, b, b_low, b_high, out):
     return n
 
 
-@njit(cache=True, error_model="numpy")
+@planner
 def grown(x, used, more):
     """x, or a larger copy of its first `used` entries, with room for `more`."""
     if used + more <= len(x):
@@ -101,7 +101,7 @@ def grown(x, used, more):
     return larger
 
 
-@njit(cache=True, error_model="numpy")
+@planner
 def group_factors(factor_home, scope_offsets, ranks, card, clique_offsets, clique_size):
     """Which factors of a clique are multiplied beforehand into one table.
 
@@ -184,7 +184,7 @@ def group_factors(factor_home, scope_offsets, ranks, card, clique_offsets, cliqu
     return by_clique, group_offsets, group_vars, table_offsets, group_of
 
 
-@njit(cache=True, error_model="numpy")
+@planner
 def smallest_tables(
     rank, home, parent, residual, clique_offsets, clique_vars, clique_size, separator_size
 ):

@@ -16,7 +16,7 @@ from typing import NamedTuple
 import numpy as np
 
 from kikuchi.core.arrays import Ints
-from kikuchi.core.compiled import njit
+from kikuchi.core.compiled import planner
 from kikuchi.inference.trees.kernels.contraction import tile_split
 
 # columns of `ops`
@@ -47,7 +47,7 @@ class PropagationProgram(NamedTuple):
     ends: Ints
 
 
-@njit(cache=True, error_model="numpy")
+@planner
 def new_program(lengths, n_cliques):
     """An empty program with lists of the given lengths (see `measure`)."""
     return PropagationProgram(
@@ -61,7 +61,7 @@ def new_program(lengths, n_cliques):
     )
 
 
-@njit(cache=True, error_model="numpy")
+@planner
 def begin(at, program, card, names, low, high):
     """Open an operation over names[low:high]; `at` counts ops, dims, steps, operands, actions."""
     o = at[0]
@@ -78,7 +78,7 @@ def begin(at, program, card, names, low, high):
     return o
 
 
-@njit(cache=True, error_model="numpy")
+@planner
 def add_table(at, program, o, axes, low, names, first, end, base, table):
     """Add an operand over names[first:end], laid out by rank like the axes themselves."""
     nd, d = program.ops[o, AXES], program.ops[o, DIMS]
@@ -97,7 +97,7 @@ def add_table(at, program, o, axes, low, names, first, end, base, table):
     at[3] += 1
 
 
-@njit(cache=True, error_model="numpy")
+@planner
 def add_target(at, program, o, axes, low, targets, t, source):
     """Add the marginal target t, gathered at `source`, and the action that normalises it."""
     j, end = targets.offsets[t], targets.offsets[t + 1]
@@ -116,7 +116,7 @@ def add_target(at, program, o, axes, low, targets, t, source):
     return source + targets.sizes[t]
 
 
-@njit(cache=True, error_model="numpy")
+@planner
 def add_action(at, program, kind, source, size, place, table, scale, opposite):
     """Add an action on temporary[source:source + size] to the current operation."""
     row = at[4]
@@ -127,21 +127,21 @@ def add_action(at, program, kind, source, size, place, table, scale, opposite):
     at[4] += 1
 
 
-@njit(cache=True, error_model="numpy")
+@planner
 def _add_separator(at, program, tree, o, low, j, base, table):
     """Add an operand over the separator above clique j."""
     first, end = tree.clique_offsets[j], tree.clique_offsets[j + 1] - tree.residual[j]
     add_table(at, program, o, tree.clique_vars, low, tree.clique_vars, first, end, base, table)
 
 
-@njit(cache=True, error_model="numpy")
+@planner
 def _add_clique(at, program, tree, o, c, base):
     """Add an operand over all variables of clique c, the axes of operation o."""
     low, high = tree.clique_offsets[c], tree.clique_offsets[c + 1]
     add_table(at, program, o, tree.clique_vars, low, tree.clique_vars, low, high, base, -1)
 
 
-@njit(cache=True, error_model="numpy")
+@planner
 def add_factors(at, program, tree, o, c):
     """Add the products of factors that clique c holds, as fixed inputs."""
     low = tree.clique_offsets[c]
@@ -153,7 +153,7 @@ def add_factors(at, program, tree, o, c):
         program.ops[o, FIXED] += 1
 
 
-@njit(cache=True, error_model="numpy")
+@planner
 def upward(lengths, tree, size, up, clique_tables):
     """The program that sends every clique's message to its parent, leaves first.
 
@@ -190,7 +190,7 @@ def upward(lengths, tree, size, up, clique_tables):
     return program
 
 
-@njit(cache=True, error_model="numpy")
+@planner
 def _add_inputs(at, program, tree, o, c, up, down):
     """Inputs of the downward walk of clique c: factors, message from the parent, children's."""
     low, ops = tree.clique_offsets[c], program.ops
@@ -207,7 +207,7 @@ def _add_inputs(at, program, tree, o, c, up, down):
     ops[o, CHECK] = BY_FLOORS if last > first else NEVER
 
 
-@njit(cache=True, error_model="numpy")
+@planner
 def _read_separator(at, program, tree, j, table, targets, spare):
     """The operation that sums the belief of the separator above clique j onto its targets."""
     above, below = tree.clique_offsets[j], tree.clique_offsets[j + 1] - tree.residual[j]
@@ -221,7 +221,7 @@ def _read_separator(at, program, tree, j, table, targets, spare):
     program.ops[o, HIGH] = end
 
 
-@njit(cache=True, error_model="numpy")
+@planner
 def downward(lengths, spare, tree, size, up, down, clique_tables, targets):
     """The program that sends messages from every clique to its children, roots first, and reads
     the targets from cliques and separators on the way. Separators are read into results from
@@ -285,7 +285,7 @@ def downward(lengths, spare, tree, size, up, down, clique_tables, targets):
     return program
 
 
-@njit(cache=True, error_model="numpy")
+@planner
 def _count(lengths, scratch, dims, nd, operands, buffers, actions):
     """Count one operation: its entries in the lists, and the scratch that its walk needs."""
     lengths[0] += 1
@@ -300,7 +300,7 @@ def _count(lengths, scratch, dims, nd, operands, buffers, actions):
     scratch[3] = max(scratch[3], nd)
 
 
-@njit(cache=True, error_model="numpy")
+@planner
 def measure(hugin, tree, targets):
     """What propagation takes, without doing it; sizes are floats, they may be astronomic.
 
@@ -377,7 +377,7 @@ def measure(hugin, tree, targets):
     return (up, down, up_lengths, down_lengths, scratch, *largest, *totals)
 
 
-@njit(cache=True, error_model="numpy")
+@planner
 def _add_pass(work, tree, axes, size, names, times):
     """Count passes over tiles of a clique with an operand: entries, rows and calls of inner loops.
 
@@ -404,14 +404,14 @@ def _add_pass(work, tree, axes, size, names, times):
     work[2] += times * size / call
 
 
-@njit(cache=True, error_model="numpy")
+@planner
 def _add_separator_pass(work, tree, axes, size, j, times):
     """Count passes over tiles of a clique with the separator above clique j."""
     end = tree.clique_offsets[j + 1] - tree.residual[j]
     _add_pass(work, tree, axes, size, (tree.clique_vars, tree.clique_offsets[j], end), times)
 
 
-@njit(cache=True, error_model="numpy")
+@planner
 def walk_work(tree, targets):
     """What the walks of `contract` do in both passes of Shafer-Shenoy propagation: entries
     combined, rows of them (one inner loop each) and calls (of two nested inner loops).

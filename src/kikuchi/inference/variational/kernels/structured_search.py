@@ -5,11 +5,11 @@ from __future__ import annotations
 import numpy as np
 
 from kikuchi.core.arrays import U4, Array, Ints, Mask
-from kikuchi.core.compiled import njit
+from kikuchi.core.compiled import planner
 from kikuchi.graphs.kernels.disjoint_sets import find_root
 
 
-@njit(cache=True, error_model="numpy")
+@planner
 def count_sites(
     parent: Ints, depth: Ints, size: Array, home: Ints, tree: Ints, scopes: U4, offsets: Ints
 ) -> tuple[int, float]:
@@ -32,7 +32,7 @@ def count_sites(
     return total, entries
 
 
-@njit(cache=True, error_model="numpy")
+@planner
 def spanning_forest(n: int, ends: U4) -> Mask:
     """Which of the pairs, in their order, join two trees that were apart (Kruskal)."""
     parent = np.arange(n)
