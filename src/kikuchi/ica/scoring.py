@@ -361,12 +361,8 @@ class AndersonScoring:
     def state(self) -> State:
         """Everything as arrays."""
         numbers = np.array([self.share, self.value, self.length, self.least, self.stalled])
-        memory = {"points": self.points, "steps": self.steps}
-        rows = {
-            name: np.array(past).reshape(len(past), -1 if past else 0)
-            for name, past in memory.items()
-        }
-        return {"numbers": numbers, **rows}
+        points, steps = (np.array(m) if m else np.empty((0, 0)) for m in (self.points, self.steps))
+        return {"numbers": numbers, "points": points, "steps": steps}
 
     @classmethod
     def from_state(cls, state: Any) -> AndersonScoring:
