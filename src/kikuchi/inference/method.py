@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from logging import DEBUG
@@ -55,6 +55,8 @@ T = TypeVar("T")
 _LOG = logger("inference")
 _LEAST_RUN = 2.5  # times the reading of the answer: the least that a run takes
 _SHORT = 0.05  # seconds of reading that do not matter
+_FEW_BYTES = 20_000_000  # that do not matter beside those of the process itself
+_CHEAP, _CHEAP_FOR_MARGINALS = ("bp", "mf"), ("loopy-is", "is-bp")  # methods for large graphs
 _SLACK = 1e-6  # of log Z, or nats: an estimate may leave its bounds by so much
 _COVARIANCE_COPIES = 4  # the matrix itself and what it is made from
 
@@ -150,6 +152,12 @@ class Method(Configured, ABC):
     edge_seconds
         Seconds for each edge of a graph beyond the caches of a processor that it takes to read the
         answer after the last iteration; see `least_seconds`.
+    edge_setup_seconds
+        Seconds for each edge of such a graph until the first iteration has ended, where they are
+        more than reading the answer explains.
+    edge_bytes
+        Bytes for each edge that a run adds to the memory of the process, besides two copies of all
+        tables; see `least_bytes`.
     most_interpreted
         Table entries up to which the method runs as plain Python, without compiled loops.
 
@@ -174,6 +182,8 @@ class Method(Configured, ABC):
     caveat_with_zeros: ClassVar[str] = ""
     most_interpreted: ClassVar[int] = SMALL_FOR_MANY_SWEEPS
     edge_seconds: ClassVar[float] = 2e-7
+    edge_setup_seconds: ClassVar[float] = 0.0
+    edge_bytes: ClassVar[int] = 72
 
     @property
     def gives_marginals(self) -> bool:
@@ -188,8 +198,23 @@ class Method(Configured, ABC):
         >>> BeliefPropagation().least_seconds(grid(4, 4))
         0.0
         """
-        reading = self.edge_seconds * graph.n_edges
-        return _LEAST_RUN * reading if reading > _SHORT else 0.0
+        reading, setup = self._reading_seconds(graph), self.edge_setup_seconds * graph.n_edges
+        return max(_LEAST_RUN * reading, setup + reading) if reading > _SHORT else 0.0
+
+    def _reading_seconds(self, graph: FactorGraph) -> float:
+        """Seconds that reading the answer takes after the last iteration."""
+        return self.edge_seconds * graph.n_edges
+
+    def least_bytes(self, graph: FactorGraph) -> int:
+        """Bytes that a run on a large graph adds to the memory of the process at least; 0 where
+        they are too few to matter.
+
+        >>> from kikuchi import BeliefPropagation, grid
+        >>> BeliefPropagation().least_bytes(grid(4, 4))
+        0
+        """
+        needed = 2 * graph.log_tables.nbytes + self.edge_bytes * graph.n_edges
+        return needed if needed > _FEW_BYTES else 0
 
     @safe_interrupts()
     def run(
@@ -228,13 +253,14 @@ class Method(Configured, ABC):
                 "states, not observed marginals; `kikuchi methods` says which methods do"
             )
         reduced = graph.reduce(states)
-        self._keep_time_for_the_answer(reduced.graph, clock)
+        self._require_memory(reduced.graph, clock.budget, bool(targets))
+        self._keep_time_for_the_answer(reduced.graph, clock, bool(targets))
         run = MethodRun(
             clock,
             progress,
             Trace(self.objective_name),
             reduced.graph.log_constant,
-            {int(np.searchsorted(reduced.variables, v)): t for v, t in targets.items()},
+            dict(zip(_numbers(reduced, targets), targets.values(), strict=True)),
             reduced,
         )
         if self._certainly_exact(reduced.graph, run):
@@ -245,7 +271,15 @@ class Method(Configured, ABC):
             warn_outside_bounds(reduced.graph, solution)
         return self._answer(reduced, solution, run)
 
-    def _keep_time_for_the_answer(self, graph: FactorGraph, clock: Clock) -> None:
+    def _require_memory(self, graph: FactorGraph, budget: Budget, observed: bool) -> None:
+        """Refuse a run that does not fit the memory, before it allocates any."""
+        budget.require_bytes(
+            self.least_bytes(graph),
+            f"{self.name} on a model of {graph.n_variables} variables",
+            "allow more memory" + self._cheaper(graph, budget, observed),
+        )
+
+    def _keep_time_for_the_answer(self, graph: FactorGraph, clock: Clock, observed: bool) -> None:
         """Let the clock of a run on a large graph end before its limit, by the time that reading
         the answer takes; refuse a run that cannot end within the limit.
         """
@@ -256,8 +290,22 @@ class Method(Configured, ABC):
             raise OutOfTimeError(
                 f"{self.name} takes about {least:.2g} s on a model of {graph.n_variables} "
                 f"variables, more than the {seconds:.3g} s of the budget; give more seconds"
+                + self._cheaper(graph, clock.budget, observed)
             )
-        clock.budget = replace(clock.budget, seconds=seconds - least / _LEAST_RUN)
+        clock.budget = replace(clock.budget, seconds=seconds - self._reading_seconds(graph))
+
+    def _cheaper(self, graph: FactorGraph, budget: Budget, observed: bool) -> str:
+        """Methods that fit the budget, as the end of an error; `observed` are marginals."""
+        from kikuchi.inference.registry import METHODS
+
+        able = [METHODS[name]() for name in (_CHEAP_FOR_MARGINALS if observed else _CHEAP)]
+        fitting = [method.name for method in able if method._fits(graph, budget)]
+        return f" or use {' or '.join(fitting)}" if fitting else ", or observe more variables"
+
+    def _fits(self, graph: FactorGraph, budget: Budget) -> bool:
+        seconds = math.inf if budget.seconds is None else budget.seconds
+        most = math.inf if budget.bytes is None else budget.bytes
+        return self.least_seconds(graph) <= seconds and self.least_bytes(graph) <= most
 
     def _certainly_exact(self, graph: FactorGraph, run: MethodRun) -> bool:
         """Whether the answer on this graph will be exact, so that nothing else need check it."""
@@ -387,6 +435,12 @@ def expand_factors(reduced: Conditioned, tables: Array) -> Array:
             values = tables[offsets[k] : offsets[k + 1]]
             block[where] = values.reshape(block[where].shape)
     return out
+
+
+def _numbers(reduced: Conditioned, variables: Iterable[int]) -> list[int]:
+    """The numbers that variables of the original graph have in the reduced one."""
+    asked = np.fromiter(variables, dtype=np.int64)
+    return list(np.searchsorted(reduced.variables, asked).tolist())
 
 
 def _joint(reduced: Conditioned, joint: Joint, variables: list[int]) -> Array | None:

@@ -12,7 +12,7 @@ from kikuchi.graphs.regions.builders import region_graph
 from kikuchi.graphs.shapes import grid_shape
 from kikuchi.inference.beliefs import Beliefs
 from kikuchi.inference.bounds.log_z_bounds import LOOPS, Portfolio, bound_schedule, load_loops
-from kikuchi.inference.method import Method, MethodRun, Solution, Step, certain_bounds
+from kikuchi.inference.method import Method, MethodRun, Solution, Step
 from kikuchi.inference.regions.kikuchi import Kikuchi
 from kikuchi.inference.registry import METHODS
 
@@ -27,7 +27,6 @@ _PROPAGATION = (
     "bp:damping=0.5,schedule=residual,tol=1e-7",
 )
 _CHEAP_BOUNDS = ("mf", "trw")
-_FROM_TABLES = "tables"  # names the bounds that cost one look at the tables
 _LEAST_SECONDS = 0.05  # for the first estimate, however late it is
 _SMALL_RESIDUAL = 1e-3  # an estimate counts below it although it had no time to converge
 _TIGHT = 1.0  # nats
@@ -208,8 +207,7 @@ class Search:
             reasons = "; ".join(f"{m}: {why}" for m, why in self.portfolio.bounds.skipped.items())
             raise BudgetError(f"auto: no method gave an answer ({reasons or 'no time'})")
         proved, constant = self.portfolio.bounds, self.graph.log_constant
-        if not math.isfinite(proved.gap):
-            proved.take(*certain_bounds(self.graph, best.flat_marginals), constant, _FROM_TABLES)
+        self.portfolio.take_from_tables(best.flat_marginals)
         if self.portfolio.interrupted:
             self.run.stopped = "interrupted"
         elif not best.converged:

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Unpack
 
 import numpy as np
 
+from kikuchi.core.arrays import Array
 from kikuchi.core.budget import Budget, Clock, RunLimits, limits, named_limits
 from kikuchi.core.compiling import is_interpreted
 from kikuchi.core.errors import BudgetError, MethodError
@@ -24,8 +25,12 @@ from kikuchi.graphs._checks import check_graph
 from kikuchi.graphs.factor_graph import Evidence, FactorGraph
 from kikuchi.inference.beliefs import Beliefs
 from kikuchi.inference.bounds.live import BoundsBar
-from kikuchi.inference.method import Method, crossed_bounds, rounding_error
-from kikuchi.inference.mini_buckets.plan import least_ibound, mini_bucket_plan
+from kikuchi.inference.method import Method, certain_bounds, crossed_bounds, rounding_error
+from kikuchi.inference.mini_buckets.plan import (
+    least_ibound,
+    mini_bucket_plan,
+    planning_seconds,
+)
 from kikuchi.inference.registry import METHODS
 from kikuchi.inference.small_work import loops_for
 
@@ -34,6 +39,7 @@ if TYPE_CHECKING:
 
 DEFAULT_SECONDS = 10.0
 LOOPS = ("mf", "trw", "tree-mf:width=1", "wmb:ibound=2")
+_FROM_TABLES = "tables"  # names the bounds that cost one look at the tables
 _ROUNDING = 1e-9  # of log Z: bounds that cross by less have met
 _ENTRIES_PER_SECOND = 2e8
 _EVALUATIONS = 60  # of a bound and its gradient that make an i-bound worth while
@@ -206,6 +212,14 @@ class Portfolio:
             self.progress.bounded(self.bounds.lower, self.bounds.upper)
         return beliefs
 
+    def take_from_tables(self, marginals: Array) -> None:
+        """Where a bound is missing, take the one that costs one look at the tables; the `marginals`
+        are any for all variables, flat.
+        """
+        if not math.isfinite(self.bounds.gap):
+            lower, upper = certain_bounds(self.graph, marginals)
+            self.bounds.take(lower, upper, self.graph.log_constant, _FROM_TABLES)
+
 
 @named_limits
 def bounds(
@@ -264,6 +278,10 @@ def _schedule(
         except KeyboardInterrupt:  # between two runs, while the next is planned
             if not portfolio.bounds.history:
                 raise
+        if reduced.n_factors:
+            portfolio.take_from_tables(
+                np.repeat(1.0 / reduced.cardinalities, reduced.cardinalities)
+            )
     return portfolio.bounds
 
 
@@ -302,8 +320,9 @@ def bound_schedule(
     both bounds only at the first i-bound, and where theirs was the better lower bound there.
     """
     whole = portfolio.seconds_left
-    yield METHODS.parse("mf"), 0.05 * whole
-    yield METHODS.parse("trw"), 0.10 * whole
+    for text, part in (("mf", 0.05), ("trw", 0.10)):
+        method = METHODS.parse(text)
+        yield method, max(part * whole, method.least_seconds(portfolio.graph))
     structured: set[str] = set()
     ibounds = list(_ibounds(portfolio, ibound))
     for number, (size, exact) in enumerate(ibounds):
@@ -344,7 +363,7 @@ def _ibounds(portfolio: Portfolio, ibound: int | None) -> Iterator[tuple[int, bo
     last_cost = 0.0
     wanted = None
     for size in range(smallest, highest + 1):
-        if portfolio.seconds_left <= 0.0:
+        if portfolio.seconds_left <= planning_seconds(graph):
             break
         plan = mini_bucket_plan(graph, size)
         cost = plan.operations

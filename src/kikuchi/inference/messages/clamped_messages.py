@@ -182,12 +182,12 @@ class ClampedMessages(TableMessages):
 
     def _log_freed(self) -> Array:
         """Sum of the logarithms of all messages to each variable."""
-        graph, out = self.graph, np.zeros_like(self.clamped_to)
+        graph = self.graph
         logs = log(self.m) if self.mode == bp_messages.SUM else self.m
         edge = np.repeat(np.arange(graph.n_edges), self._edge_states)
         place = graph.state_offsets[graph.scopes[edge]] + np.arange(len(logs))
-        np.add.at(out, place - graph.message_offsets[edge], logs)
-        return out
+        place -= graph.message_offsets[edge]
+        return np.bincount(place, weights=logs, minlength=len(self.clamped_to))
 
     def _freed(self, observed: Mask) -> Array | None:
         out = np.empty_like(self.clamped_to)
@@ -200,13 +200,19 @@ class ClampedMessages(TableMessages):
 
         The generalised posterior is the model times exp of these; the largest entry is put at 0.
         """
-        offsets, freed, tilts = self.graph.state_offsets, self._log_freed(), {}
-        for v, target in targets.items():
-            held = target > 0
-            sent = np.where(held, freed[offsets[v] : offsets[v + 1]], 0.0)
-            tilt = np.where(held, log(target) - sent, -np.inf)
-            tilts[v] = tilt - tilt.max()
-        return tilts
+        if not targets:
+            return {}
+        chosen = np.fromiter(targets, dtype=np.int64)
+        sizes = self.graph.cardinalities[chosen].astype(np.int64)
+        ends = np.cumsum(sizes)
+        starts = ends - sizes
+        begin = self.graph.state_offsets[chosen].astype(np.int64) - starts
+        freed = self._log_freed()[np.arange(ends[-1]) + np.repeat(begin, sizes)]
+        wanted = np.concatenate(list(targets.values()))
+        held = wanted > 0
+        flat = np.where(held, log(wanted) - np.where(held, freed, 0.0), -np.inf)
+        flat -= np.repeat(np.maximum.reduceat(flat, starts), sizes)
+        return dict(zip(targets, np.split(flat, ends[:-1]), strict=True))
 
 
 @dataclass(frozen=True, eq=False)
@@ -241,7 +247,8 @@ def observed_marginals(graph: FactorGraph, targets: Targets) -> tuple[Mask, Arra
 
 def by_original(tilts: Mapping[int, Array], run: MethodRun) -> dict[int, list[float]]:
     """Tilts as plain lists, by the number that each variable has in the original graph."""
-    return {int(run.variables[v]): tilt.tolist() for v, tilt in tilts.items()}
+    numbers = run.variables[np.fromiter(tilts, dtype=np.int64)].tolist()
+    return {v: tilt.tolist() for v, tilt in zip(numbers, tilts.values(), strict=True)}
 
 
 def free_energy_limit(graph: FactorGraph) -> float:

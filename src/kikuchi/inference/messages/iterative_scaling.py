@@ -59,6 +59,7 @@ class _ExactScaling(ObservedMarginalsMethod):
     exactness = "always"
     certifies = ("upper",)
     needs_junction_tree: ClassVar[bool] = True
+    edge_bytes: ClassVar[int] = 110
 
     tol: float = option(1e-9, "largest distance of a marginal from its target", above=0)
     max_iterations: int = option(10000, "most scalings or steps", low=1)
@@ -147,6 +148,7 @@ class PropagatedScaling(ObservedMarginalsMethod):
     """
 
     name: ClassVar[str] = "is-bp"
+    edge_bytes: ClassVar[int] = 142
     objective_name: ClassVar[str] = "minus the Bethe dual value"
     exactness = "forests"
     parallel: ClassVar[bool] = False

@@ -53,6 +53,8 @@ class LoopyScaling(ObservedMarginalsMethod):
     """
 
     name: ClassVar[str] = "loopy-is"
+    edge_seconds: ClassVar[float] = 3e-7
+    edge_bytes: ClassVar[int] = 150
     objective_name: ClassVar[str] = "Bethe log Z"
     exactness = "forests"
 

@@ -310,6 +310,11 @@ class _Items(NamedTuple):
         return _Items(ends, self.ranks, self.hosts[chosen], self.places[chosen])
 
 
+def planning_seconds(graph: FactorGraph) -> float:
+    """Seconds that one plan of a large graph takes, about."""
+    return _EDGE_SECONDS * graph.n_edges
+
+
 def mini_bucket_plan(
     graph: FactorGraph,
     ibound: int,
@@ -443,7 +448,7 @@ class Planner:
 
     def _require_seconds(self) -> None:
         """Refuse a plan that cannot be made in the time left."""
-        needed = _EDGE_SECONDS * self.graph.n_edges
+        needed = planning_seconds(self.graph)
         if needed > self.clock.seconds_left + _LATE:
             raise OutOfTimeError(
                 f"planning mini-buckets takes about {needed:.2g} s, more than the budget leaves; "

@@ -425,7 +425,7 @@ def _check_feasible(plan: TreePlan, watch: Watch) -> None:
     if plan.given_up:
         raise BudgetError(
             f"no junction tree was found in the time of the budget ({_what(plan)} so far); give "
-            "more seconds, observe more variables, or use another method"
+            "more seconds, observe more variables, or use an approximation: bp, mf or gibbs"
         )
     if not plan.complete or plan.bytes > _MOST_BYTES:
         raise BudgetError(

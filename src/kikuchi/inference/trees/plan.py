@@ -311,19 +311,28 @@ def make_plan(
 ) -> TreePlan:
     """Plan exact inference on a conditioned graph.
 
-    The search for the `cheapest` order heeds the budget of `clock`: orders that exceed it are worth
-    a longer search, of which `clock` is the end. So are orders for many `uses`: propagations.
+    An order that takes too much of the time of `clock` is given up. The search for the `cheapest`
+    order heeds its whole budget: orders that exceed it are worth a longer search, of which `clock`
+    is the end. So are orders for many `uses`: propagations.
     """
     graph = conditioned.graph
     if order == "cheapest":
         elimination = _cheapest(conditioned, seed, clock or Budget().start(), uses)
     else:
-        elimination = eliminate(graph, order, seed=seed)
+        most = math.inf if clock is None else _most_effort(clock.budget.seconds)
+        elimination = eliminate(graph, order, seed=seed, most_effort=most)
     hurried = clock is not None and clock.budget.seconds is not None
     wanted = elimination.complete and not (hurried and _is_hopeless(elimination))
     plan = _plan(conditioned, order, seed, elimination, wanted)
     _LOG.debug("%s", plan)
     return plan
+
+
+def _most_effort(seconds: float | None) -> float:
+    """List entries that the search for an order may read within so many seconds of a run."""
+    if seconds is None:
+        return math.inf
+    return max(_EFFORT_PER_SECOND * _PLANNING * min(seconds, _MOST_SECONDS), _LEAST_EFFORT)
 
 
 def _is_hopeless(elimination: Elimination) -> bool:
@@ -360,9 +369,7 @@ def _cheapest(conditioned: Conditioned, seed: int | None, clock: Clock, uses: in
         conditioned.graph,
         judge,
         seed=seed,
-        most_effort=max(
-            _EFFORT_PER_SECOND * _PLANNING * min(seconds, _MOST_SECONDS), _LEAST_EFFORT
-        ),
+        most_effort=_most_effort(seconds),
         stop=lambda: clock.expired,
     )
 

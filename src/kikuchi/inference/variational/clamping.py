@@ -83,6 +83,18 @@ class Clamped(Method):
 
         return METHODS.parse(self.method)
 
+    def least_seconds(self, graph: FactorGraph) -> float:
+        """As of any method: those of the first run of `method`, of the choice of variables and of
+        one run for each branch, of which `k` variables make two to the power k at least.
+        """
+        k = self.k if self.variables is None else len(str(self.variables).split())
+        runs = 1 + 2 ** min(k, _MOST_BRANCHES.bit_length())
+        return super().least_seconds(graph) + runs * self._inner().least_seconds(graph)
+
+    def least_bytes(self, graph: FactorGraph) -> int:
+        """As of any method: those of `method`, beside which nothing matters at first."""
+        return self._inner().least_bytes(graph)
+
     def _solve(self, graph: FactorGraph, run: MethodRun) -> Solution:
         inner = self._inner()
         whole = inner.run(graph, budget=_part_of_budget(run, 2.0))
