@@ -156,6 +156,13 @@ def _processor_time() -> Iterator[None]:
         core_budget.time = usual
 
 
+@contextmanager
+def added_bytes() -> Iterator[Callable[[], float]]:
+    """Yields a function: the most by which the resident size has grown since the block began."""
+    before = _reset_peak()
+    yield lambda: _peak() - before
+
+
 def _reset_peak() -> float:
     """Forget the peak of the resident size; answers the size now, 0 where nobody tells it."""
     forget = Path("/proc/self/clear_refs")

@@ -10,12 +10,14 @@ import numpy as np
 import pytest
 
 import kikuchi as kk
-from attack.budgets import relational
+from attack.budgets import added_bytes, faults, relational
 from kikuchi.core import budget as core_budget
-from kikuchi.core.errors import OutOfTimeError
+from kikuchi.core.errors import BudgetError, OutOfTimeError
 from kikuchi.graphs.appearances import sampled_appearances
 from kikuchi.graphs.elimination import eliminate
 from kikuchi.inference.messages.belief_propagation import BeliefPropagation
+from kikuchi.inference.registry import METHODS
+from kikuchi.inference.trees.plan import make_plan
 
 
 @pytest.fixture
@@ -48,6 +50,82 @@ def test_a_million_variables_take_no_longer_than_allowed(
     kk.infer(kk.grid(4, 4, seed=0), method, seconds=20)  # loads the compiled loops
     taken, _ = seconds_of(large, method, 1.0)
     assert taken <= 1.3
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.usefixtures("processor_time")
+def test_every_method_holds_its_limits_on_a_million_variables(method: str) -> None:
+    graph = kk.grid(1000, 1000, coupling=1.0, seed=0)  # a new one: graphs keep the lists they make
+    assert faults("a grid of 1000x1000", graph, method, 5.0, 1_000_000_000) == []
+
+
+@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.usefixtures("processor_time")
+def test_small_memory_is_refused_before_any_is_taken(large: kk.FactorGraph, method: str) -> None:
+    evidence = {0: [0.3, 0.7]} if METHODS[method].only_for_observed_marginals else None
+    limits = kk.Budget(seconds=5.0, bytes=200_000_000)
+    begin = time.process_time()
+    with added_bytes() as added, pytest.raises(BudgetError, match=r"needs .* budget is 200 MB"):
+        kk.infer(large, method, evidence=evidence, budget=limits)
+    assert time.process_time() - begin <= 1.0
+    assert added() <= 100e6
+
+
+@pytest.mark.parametrize(
+    ("method", "why"),
+    [
+        ("ups", "needs 2 GB but the budget is 1 GB; allow more memory or use bp or mf"),
+        ("alpha", "needs 1.5 GB but the budget is 1 GB; allow more memory or use bp or mf"),
+        ("fractional", "needs 1.5 GB but the budget is 1 GB; allow more memory or use bp or mf"),
+        ("clamp", "more than the 5 s of the budget; give more seconds or use bp or mf"),
+        ("kikuchi", "more than the 5 s of the budget; give more seconds or use bp or mf"),
+        ("renn", "more than the 5 s of the budget; give more seconds or use bp or mf"),
+    ],
+)
+@pytest.mark.usefixtures("processor_time")
+def test_what_cannot_end_in_time_is_refused_at_once(
+    large: kk.FactorGraph, method: str, why: str
+) -> None:
+    begin = time.process_time()
+    with pytest.raises(BudgetError, match=why):
+        kk.infer(large, method, budget=kk.Budget(seconds=5.0, bytes=1_000_000_000))
+    assert time.process_time() - begin <= 0.3
+
+
+def test_refusals_name_methods_that_fit(large: kk.FactorGraph) -> None:
+    budget = kk.Budget(seconds=0.1, bytes=1_000_000_000)
+    with pytest.raises(OutOfTimeError, match="give more seconds, or observe more variables"):
+        kk.infer(large, "gbp", budget=budget)
+    with pytest.raises(OutOfTimeError, match="give more seconds or use loopy-is or is-bp"):
+        kk.infer(large, "ups", evidence={0: [0.3, 0.7]}, budget=kk.Budget(seconds=8.0))
+
+
+@pytest.mark.usefixtures("processor_time")
+def test_trees_in_a_given_order_are_planned_within_the_time() -> None:
+    graph = kk.grid(400, 400, seed=0)
+    eliminate(kk.grid(30, 30, seed=0))  # loads the compiled loops
+    begin = time.process_time()
+    plan = make_plan(graph.condition(None), "min-fill", None, kk.Budget(seconds=0.5).start())
+    assert plan.given_up
+    assert time.process_time() - begin <= 0.8
+
+
+@pytest.mark.usefixtures("processor_time")
+def test_bounds_of_a_million_variables_come_from_the_tables(large: kk.FactorGraph) -> None:
+    kk.bounds(kk.grid(40, 40, seed=0), seconds=0.5)  # loads the compiled loops
+    begin = time.process_time()
+    found = kk.bounds(large, seconds=1.0)
+    assert time.process_time() - begin <= 1.3
+    assert (found.lower_method, found.upper_method) == ("tables", "tables")
+    assert np.isfinite(found.gap)
+
+
+def test_bounds_are_finite_however_little_time_there_is() -> None:
+    for graph in (relational(4), kk.grid(4, 4, seed=0), kk.complete(9, coupling=0.5, seed=0)):
+        found, exact = kk.bounds(graph, seconds=1e-9), kk.infer(graph, "jt").log_z
+        assert np.isfinite(found.gap)
+        assert found.lower <= exact <= found.upper
 
 
 @pytest.mark.slow

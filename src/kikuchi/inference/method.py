@@ -53,7 +53,7 @@ P = ParamSpec("P")
 T = TypeVar("T")
 
 _LOG = logger("inference")
-_LEAST_RUN = 2.5  # times the reading of the answer: the least that a run takes
+_READINGS_BEFORE = 1.5  # times as long as reading the answer is what comes before, unless stated
 _SHORT = 0.05  # seconds of reading that do not matter
 _FEW_BYTES = 20_000_000  # that do not matter beside those of the process itself
 _CHEAP, _CHEAP_FOR_MARGINALS = ("bp", "mf"), ("loopy-is", "is-bp")  # methods for large graphs
@@ -153,8 +153,8 @@ class Method(Configured, ABC):
         Seconds for each edge of a graph beyond the caches of a processor that it takes to read the
         answer after the last iteration; see `least_seconds`.
     edge_setup_seconds
-        Seconds for each edge of such a graph until the first iteration has ended, where they are
-        more than reading the answer explains.
+        Seconds for each edge of such a graph until the first iteration has ended; None for 1.5
+        times those of reading the answer.
     edge_bytes
         Bytes for each edge that a run adds to the memory of the process, besides two copies of all
         tables; see `least_bytes`.
@@ -182,7 +182,7 @@ class Method(Configured, ABC):
     caveat_with_zeros: ClassVar[str] = ""
     most_interpreted: ClassVar[int] = SMALL_FOR_MANY_SWEEPS
     edge_seconds: ClassVar[float] = 2e-7
-    edge_setup_seconds: ClassVar[float] = 0.0
+    edge_setup_seconds: ClassVar[float | None] = None
     edge_bytes: ClassVar[int] = 72
 
     @property
@@ -198,8 +198,9 @@ class Method(Configured, ABC):
         >>> BeliefPropagation().least_seconds(grid(4, 4))
         0.0
         """
-        reading, setup = self._reading_seconds(graph), self.edge_setup_seconds * graph.n_edges
-        return max(_LEAST_RUN * reading, setup + reading) if reading > _SHORT else 0.0
+        reading, setup = self._reading_seconds(graph), self.edge_setup_seconds
+        before = _READINGS_BEFORE * reading if setup is None else setup * graph.n_edges
+        return before + reading if reading > _SHORT else 0.0
 
     def _reading_seconds(self, graph: FactorGraph) -> float:
         """Seconds that reading the answer takes after the last iteration."""

@@ -45,6 +45,7 @@ class Renn(Method, EnergySettings):
     """
 
     name: ClassVar[str] = "renn"
+    edge_setup_seconds: ClassVar[float | None] = 4e-6
     most_interpreted: ClassVar[int] = 0
     summary: ClassVar[str] = "region free energy over the beliefs of a network (RENN)"
     objective_name: ClassVar[str] = "Kikuchi log Z"

@@ -325,6 +325,8 @@ def bound_schedule(
         yield method, max(part * whole, method.least_seconds(portfolio.graph))
     structured: set[str] = set()
     ibounds = list(_ibounds(portfolio, ibound))
+    if not ibounds:  # a large graph: not even one plan of mini-buckets has time
+        yield METHODS.parse(f"tree-mf:width={least_ibound(portfolio.graph)}"), math.inf
     for number, (size, exact) in enumerate(ibounds):
         last = number == len(ibounds) - 1
         if not exact:

@@ -238,7 +238,8 @@ class Plefka(_Expanded):
     """
 
     name: ClassVar[str] = "plefka"
-    edge_seconds: ClassVar[float] = 9e-7
+    edge_seconds: ClassVar[float] = 7e-7
+    edge_setup_seconds: ClassVar[float | None] = 2e-7
     summary: ClassVar[str] = "Plefka expansion to order 1 (mf), 2 (tap) or 3: binary pairwise"
 
     order: int = option(3, "terms of the expansion", low=1, high=3)
@@ -262,7 +263,8 @@ class Tap(_Expanded):
     """
 
     name: ClassVar[str] = "tap"
-    edge_seconds: ClassVar[float] = 9e-7
+    edge_seconds: ClassVar[float] = 7e-7
+    edge_setup_seconds: ClassVar[float | None] = 2e-7
     summary: ClassVar[str] = "TAP: mean field with its reaction term, binary pairwise models"
 
     @property

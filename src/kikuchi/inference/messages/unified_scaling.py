@@ -59,7 +59,7 @@ class UnifiedScaling(Method):
 
     name: ClassVar[str] = "ups"
     edge_seconds: ClassVar[float] = 1.2e-6
-    edge_setup_seconds: ClassVar[float] = 1.5e-6
+    edge_setup_seconds: ClassVar[float | None] = 1.5e-6
     edge_bytes: ClassVar[int] = 372
     summary: ClassVar[str] = "unified propagation and scaling: Bethe, always converges"
     objective_name: ClassVar[str] = "Bethe log Z"

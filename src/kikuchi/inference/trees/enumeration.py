@@ -16,6 +16,7 @@ import numpy as np
 from kikuchi.core.arrays import Array, Ints
 from kikuchi.core.budget import Budget
 from kikuchi.core.errors import BudgetError, ImpossibleEvidenceError
+from kikuchi.core.numerics import count_states
 from kikuchi.graphs.factor_graph import FactorGraph
 from kikuchi.inference.beliefs import Joint
 from kikuchi.inference.expansions.linear_response import clamped_covariance
@@ -53,8 +54,8 @@ class Enumeration(Method):
 
     def _most_interpreted(self, graph: FactorGraph) -> int:
         """None where states are walked: their number is not that of the table entries."""
-        states = np.prod(graph.cardinalities.astype(np.float64))
-        return self.most_interpreted if states <= FEW_STATES else 0
+        few = count_states(graph.cardinalities) <= FEW_STATES
+        return self.most_interpreted if few else 0
 
     def _solve(self, graph: FactorGraph, run: MethodRun) -> Solution:
         total = self._count_states(graph)
