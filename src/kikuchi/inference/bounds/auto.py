@@ -40,6 +40,7 @@ class Auto(Method):
     name: ClassVar[str] = "auto"
     objective_name: ClassVar[str] = "estimate of log Z"
     edge_seconds: ClassVar[float] = 1.5e-7
+    edge_bytes: ClassVar[int] = 100
     exactness = "affordable"
     certifies = ("lower", "upper")
     gives_covariance: ClassVar[bool] = True
