@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 
+from kikuchi.core.arrays import Array
 from kikuchi.core.errors import DataError
 from kikuchi.core.run import State
 from kikuchi.core.trace import Trace
@@ -70,8 +71,21 @@ class RestartFit:
         trace.restore(part(state, "trace"))
         how = facts["converged"], facts["stopped"], facts["objective"]
         known = part(state, "precision")
-        precision = Precision(**known) if known else None
+        precision = read_precision(known, model) if known else None
         return cls(model, trace, *how, collapsed_sources(model), precision)
+
+
+def read_precision(arrays: Mapping[str, Array], model: Model) -> Precision:
+    """The precision of a fit from a file; refused if its sizes are not those of the model."""
+    channels, sources = model.mixing.shape
+    found = Precision(**arrays)
+    errors = found.noise_error.shape
+    if found.doubt.shape != (sources,) or errors not in ((0,), (1,), (channels,)):
+        raise DataError(
+            f"its precision has {found.doubt.shape} and {errors} numbers for {sources} sources and "
+            f"{channels} channels"
+        )
+    return found
 
 
 class RestartFile:
