@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import time
 import warnings
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from typing import Any
@@ -131,7 +131,7 @@ class LoopTimes(event.Listener):  # type: ignore[misc]
     """
 
     def __init__(self) -> None:
-        self.seconds: Counter[str] = Counter()
+        self.seconds: defaultdict[str, float] = defaultdict(float)
         self.forms: Counter[str] = Counter()
         self._open: list[tuple[float, float]] = []  # when it began, and the seconds of those within
 

@@ -26,7 +26,7 @@ from kikuchi.graphs.factor_graph import Evidence, FactorGraph, Variable
 from kikuchi.inference.beliefs import Covariance, Joint
 from kikuchi.inference.expansions.linear_response import clamped_covariance
 from kikuchi.inference.method import Method, MethodRun, Solution, expand_factors, option
-from kikuchi.inference.small_work import SMALL, loops_for
+from kikuchi.inference.small_work import SMALL, loops_for, loops_for_rows
 from kikuchi.inference.trees.engine import (
     Propagation,
     Read,
@@ -119,6 +119,7 @@ class JunctionTree(Method):
     """
 
     name: ClassVar[str] = "jt"
+    edge_seconds: ClassVar[float] = 5e-8
     summary: ClassVar[str] = "exact: junction tree, as far as memory allows"
     exactness = "always"
     certifies = ("lower", "upper")
@@ -306,7 +307,9 @@ class CalibratedTree:
         """
         if n < 0:
             raise MethodError(f"sample: the number of samples must not be negative, got {n}")
-        return self.plan.conditioned.expand_states(self._run.draw(int(n), generator(seed)))
+        with loops_for_rows(self._original, int(n)):
+            drawn = self._run.draw(int(n), generator(seed))
+        return self.plan.conditioned.expand_states(drawn)
 
     def max_state(self) -> tuple[Ints, float]:
         """The most probable state and its log-weight; of equals always the same."""
