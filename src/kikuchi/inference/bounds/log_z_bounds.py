@@ -103,8 +103,8 @@ class LogZBounds:
         self._improve(low, high, started + beliefs.seconds, beliefs.method)
 
     def take(self, lower: float, upper: float, constant: float, by: str) -> None:
-        """Take bounds on log Z less a `constant`, exact but for rounding, where better ones are
-        missing.
+        """Take the bounds `lower` and `upper` on log Z minus a `constant`, valid up to rounding,
+        where they improve on those known; `by` names where they come from.
         """
         seconds = self.history[-1].seconds if self.history else 0.0
         low, high = lower + constant - self.rounding, upper + constant + self.rounding
