@@ -38,7 +38,7 @@ from types import ModuleType
 from outputs import TOLERANCE, same
 
 ROOT = Path(__file__).resolve().parents[1]
-PAGES = ("index.md", "tutorial.md", "reproduce.md", "how-to/*.md", "reference/*.md")
+PAGES = ("index.md", "tutorial.md", "reproduce.md", "from-*.md", "how-to/*.md", "reference/*.md")
 
 _OPEN = re.compile(r"```(\w+)(?:\s+title=\"([^\"]+)\")?\s*$")
 _TOLERANCE = re.compile(r"<!-- tolerance: (\d+(?:\.\d+)?) -->\s*$")

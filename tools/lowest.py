@@ -83,13 +83,15 @@ def steps(python: str, environment: Path, oldest: bool) -> Iterator[list[str]]:
 
 
 def _made(python: str, environment: Path, oldest: bool) -> bool:
-    """Whether the environment is complete: from an earlier run, or because all steps succeed."""
+    """Whether the environment is complete; of one from an earlier run the package alone is new."""
     complete = environment / "complete"
-    if not complete.exists():
-        shutil.rmtree(environment, ignore_errors=True)
-        if not all(map(run, steps(python, environment, oldest))):
-            return False
-        complete.touch()
+    if complete.exists():
+        pip = [str(environment / "bin" / "python"), "-m", "pip", "install", "--quiet"]
+        return run([*pip, "--no-deps", "--force-reinstall", str(ROOT)])
+    shutil.rmtree(environment, ignore_errors=True)
+    if not all(map(run, steps(python, environment, oldest))):
+        return False
+    complete.touch()
     return True
 
 

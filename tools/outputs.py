@@ -94,7 +94,7 @@ def close(shown: str, got: str, tolerance: float = TOLERANCE) -> bool:
     (True, False, False, True)
     """
     a, b = _value(shown), _value(got)
-    unit = max(_last_digit(shown), _last_digit(got))
+    unit = min(_last_digit(shown), _last_digit(got))
     return math.isclose(a, b, rel_tol=tolerance, abs_tol=max(1.001 * unit, NEGLIGIBLE))
 
 

@@ -55,16 +55,16 @@ def large_grid() -> Figure:
 
 
 def trained_machine() -> Figure:
-    """Digits, what a restricted machine makes of them, and what it dreams."""
+    """Digits, their reconstructions by a restricted machine, and samples of it."""
     from kikuchi.boltzmann import RBM
     from kikuchi.data.digits import digits
 
     rows = digits("sklearn").thresholded().pixels
     rbm = RBM(80, learner="pcd:k=5", learning_rate=0.05, epochs=300, random_state=0).fit(rows)
-    groups = {
-        "data": rows[:14],
-        "reconstructions": rbm.reconstruct(rows[:14]),
-        "samples": rbm.sample(14, 2000, random_state=1),
+    groups = {  # dark strokes on white
+        "data": 1 - rows[:10],
+        "reconstructions": 1 - rbm.reconstruct(rows[:10]),
+        "samples": 1 - rbm.sample(10, 2000, random_state=1),
     }
     return image_rows(groups, (8, 8), "Digits and a restricted Boltzmann machine")
 

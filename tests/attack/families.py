@@ -174,7 +174,10 @@ def _interrupted(family: Family, whole: Any, folder: Path, moments: Any) -> list
     place = folder / "state"
     fitted = None
     for moment in moments:
-        fitted = _cut(family, place, float(moment))
+        try:
+            fitted = _cut(family, place, float(moment))
+        except Exception as error:
+            return [f"interrupted after {moments} s: {type(error).__name__}: {error}"]
         if fitted is not None and fitted.stopped_ != "interrupted":
             break
     if fitted is None or fitted.stopped_ == "interrupted":

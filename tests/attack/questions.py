@@ -1,13 +1,15 @@
-"""Every question about random models, asked twice in one process, against enumeration.
+"""Every question about random models, asked three times in one process, against enumeration.
 
 The models are those of the attack `models`; some have hundreds of tables of one variable, some name
-the children of their conditional tables. Both answers to a question must be the same numbers, and
+the children of their conditional tables. All answers to a question must be the same numbers, and
 those of a sum over all states in long double. Every fifth model is answered by trees, though it is
-small enough for a table of all states.
+small enough for a table of all states. `python -m attack.questions 100000` in the folder `tests`
+runs so many models, and another number after it sets the seed.
 """
 
 from __future__ import annotations
 
+import sys
 import time
 import warnings
 from collections.abc import Callable, Iterable, Iterator
@@ -28,6 +30,9 @@ from kikuchi.core.errors import EvidenceError, ImpossibleEvidenceError
 from kikuchi.query.conflicts import conflicting
 from kikuchi.query.question import Given
 
+TIMES = 3  # that each question is asked
+METHODS = ("jt", "bp", "mf", "auto")
+DRAWS = 5  # samples
 BEST = 4  # states
 ROWS = 4  # cases
 MANY_TABLES = 0.03  # share of the models
@@ -111,7 +116,7 @@ def make(seed: int, number: int) -> Asked:
 
 
 def attack(count: int, seed: int, seconds: float) -> Tally:
-    """Random models, every question twice."""
+    """Random models, every question three times."""
     tally = Tally("questions")
     end = time.monotonic() + seconds
     for number in range(count):
@@ -126,14 +131,16 @@ def attack(count: int, seed: int, seconds: float) -> Tally:
 
 
 def faults(asked: Asked, *, trees: bool) -> list[str]:
-    """What is wrong with the answers about a model: all questions in turn, then all again."""
+    """What is wrong with the answers about a model: all questions in turn, then all twice more."""
     never = mock.patch("kikuchi.query.cache.fits", lambda *_: False)
     with warnings.catch_warnings(), never if trees else nullcontext():
         warnings.simplefilter("error", RuntimeWarning)
-        first = [_answer(question.ask, asked) for question in QUESTIONS]
-        second = [_answer(question.ask, asked) for question in QUESTIONS]
+        first, *later = (
+            [_answer(question.ask, asked) for question in QUESTIONS] for _ in range(TIMES)
+        )
     found = []
-    for question, answer, again in zip(QUESTIONS, first, second, strict=True):
+    for k, (question, answer) in enumerate(zip(QUESTIONS, first, strict=True)):
+        again = next((answers[k] for answers in later if answers[k] != answer), answer)
         if answer != again:
             found.append(f"{question.name}: {answer}, asked again {again}")
         found += [f"{question.name}: {fault}" for fault in question.wrong(asked, answer)]
@@ -209,7 +216,42 @@ def _ask_conflict(asked: Asked) -> Answer:
     return conflicting(asked.graph, Given(asked.evidence, weights, {}))
 
 
+def _ask_methods(asked: Asked) -> Answer:
+    """log Z and marginals by some methods of inference."""
+    found = [kk.infer(asked.graph, method, evidence=asked.evidence) for method in METHODS]
+    return [(b.log_z, b.log_z_lower, b.log_z_upper, b.flat_beliefs.tolist()) for b in found]
+
+
+def _ask_samples(asked: Asked) -> Answer:
+    return kk.draw_samples(asked.graph, DRAWS, evidence=asked.evidence, seed=0).states.tolist()
+
+
 # ---------------------------------------------------------------------- truth
+
+
+def _wrong_methods(asked: Asked, answer: Answer) -> Iterator[str]:
+    log_z = log_sum(asked.given)
+    if isinstance(answer, Failure) or log_z == -np.inf:
+        yield from _as_possible(log_z, answer)
+        return
+    room = asked.scale + 1e-9 * max(1.0, abs(float(log_z)))
+    for method, (found, lower, upper, _) in zip(METHODS, answer, strict=True):
+        if method in ("jt", "auto") and not abs(found - log_z) <= room:
+            yield f"{method}: log Z {found}, not {float(log_z)!r}"
+        if not (
+            (lower is None or lower <= log_z + room) and (upper is None or log_z - room <= upper)
+        ):
+            yield f"{method}: log Z {float(log_z)!r} is not within {lower} and {upper}"
+
+
+def _wrong_samples(asked: Asked, answer: Answer) -> Iterator[str]:
+    log_z = log_sum(asked.given)
+    if isinstance(answer, Failure) or log_z == -np.inf:
+        yield from _as_possible(log_z, answer)
+        return
+    for row in answer:
+        if asked.given[tuple(row)] == -np.inf:
+            yield f"{row} has probability zero"
 
 
 def _wrong_query(asked: Asked, answer: Answer) -> Iterator[str]:
@@ -372,6 +414,8 @@ QUESTIONS = (
     Question("information_gain", _ask_gain, _wrong_gain),
     Question("sensitivity", _ask_sensitivity, _wrong_sensitivity),
     Question("conflict", _ask_conflict, _wrong_conflict),
+    Question("infer", _ask_methods, _wrong_methods),
+    Question("draw_samples", _ask_samples, _wrong_samples),
 )
 
 
@@ -469,3 +513,10 @@ def _entry(rng: np.random.Generator, graph: kk.FactorGraph) -> tuple[int, tuple[
         return None
     a = int(rng.integers(graph.n_factors))
     return a, tuple(int(rng.integers(c)) for c in graph.shape(a))
+
+
+if __name__ == "__main__":
+    numbers = [int(word) for word in sys.argv[1:]] or [1000]
+    result = attack(numbers[0], numbers[1] if len(numbers) > 1 else 0, np.inf)
+    print(f"{result.tried} models, {len(result.faults)} faults", *result.faults, sep="\n")
+    sys.exit(bool(result.faults))

@@ -42,6 +42,8 @@ class Counter:
                     self.stopped_ = "seconds"
                     break
         except KeyboardInterrupt:
+            if self.fault == "clumsy":
+                raise IndexError("nothing was done") from None
             self.stopped_ = "interrupted"
         if self.fault == "silent" and self.stopped_ == "seconds":
             self.stopped_ = "iterations"
@@ -97,7 +99,12 @@ def test_a_sound_family_has_no_faults(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("fault", "seen"), [("forgetful", "['total'] differ"), ("untidy", "hidden files stay")]
+    ("fault", "seen"),
+    [
+        ("forgetful", "['total'] differ"),
+        ("untidy", "hidden files stay"),
+        ("clumsy", "IndexError: nothing was done"),
+    ],
 )
 def test_faults_of_resuming_are_seen(fault: str, seen: str, tmp_path: Path) -> None:
     assert any(seen in found for found in cut(fault, tmp_path))

@@ -115,3 +115,51 @@ def test_warnings_and_errors_of_a_fit_name_options(tmp_path):
     assert "max_iter" not in found.stderr
     line = fails(["train", "rbm", rows, "--hidden", 2, "--out", tmp_path / "m.safetensors"])
     assert "--visible gaussian" in line
+
+
+KINDS = {
+    "rbm": ({"--hidden", "--visible", "--log-z"}, {"--architecture", "--target", "--transposed"}),
+    "energy": ({"--features", "--transposed"}, {"--hidden", "--double", "--layers"}),
+    "bayesnn": ({"--target", "--prune", "--posterior"}, {"--log-z", "--committee", "--flow"}),
+    "threshold": ({"--target", "--committee", "--price"}, {"--posterior", "--flow", "--prune"}),
+    "flow": ({"--flow", "--components"}, {"--target", "--log-z", "--layers"}),
+}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_help_of_a_kind_has_its_options_only_under_headings(kind):
+    text = run("train", kind, "--help").stdout
+    shown = {word for line in text.splitlines() for word in line.replace(",", " ").split()[:3]}
+    there, elsewhere = KINDS[kind]
+    assert there <= shown, there - shown
+    assert not elsewhere & shown
+    titles = [line[:-1] for line in text.splitlines() if line[:1].isalpha() and line[-1] == ":"]
+    assert titles == ["Arguments", "Model", "Learning", "Data", "Output"]
+    assert "only of" not in text
+
+
+def test_an_option_of_another_kind_is_refused_by_name(tmp_path):
+    rows = tmp_path / "rows.csv"
+    rows.write_text("a,b\n0,1\n1,0\n")
+    words = ["train", "rbm", rows, "--out", tmp_path / "m.safetensors"]
+    fails([*words, "--committee", 3], "rbm has no option --committee")
+    fails([*words, "--target", "a"], "--target is for")
+
+
+@pytest.mark.parametrize(
+    ("words", "known"),
+    [
+        (["query", "example:asia", "--evidence", "xray=yes"], "--given"),
+        (["infer", "example:asia", "--given", "xray=yes"], "--evidence"),
+        (["infer", "example:asia", "--out", "m.csv"], "--output"),
+        (["predict", "example:asia", "c.csv", "--out", "o.csv", "--target", "a"], "--targets"),
+        (["temporal", "fit", "hmm", "r.csv", "--max-iter", "3"], "--iterations"),
+        (["train", "rbm", "r.csv", "--learning-rate", "3"], "--rate"),
+        (["train", "rbm", "r.csv", "--batch_size", "3"], "--batch"),
+    ],
+)
+def test_an_option_by_the_name_of_another_command_or_of_python_is_named(words, known):
+    result = run(*words)
+    assert result.exit_code == 2
+    bad = words[-2]
+    assert f"No such option {bad}; this command takes {known}" in result.stderr

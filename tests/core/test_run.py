@@ -84,3 +84,20 @@ def test_the_state_is_saved_when_due_and_at_the_end_unless_converged() -> None:
 def test_a_run_without_a_store_iterates() -> None:
     work = _Pair()
     assert _run().iterate_saving(work.steps(), work.state, None, tol=0, limit=4) == (4, False)
+
+
+@pytest.mark.parametrize("at", [1, 3])
+def test_a_step_that_is_done_is_recorded_although_ctrl_c_comes_first(
+    at: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    work, run, record = _Pair(), _run(), Run.record
+    cuts = [KeyboardInterrupt()]
+
+    def late(self: Run, step: Step, limit: int) -> None:
+        if step.iterations == at and cuts:
+            raise cuts.pop()
+        record(self, step, limit)
+
+    monkeypatch.setattr(Run, "record", late)
+    assert run.iterate(work.steps(), tol=0, limit=50) == (at, False)
+    assert run.stopped == "interrupted" and run.trace.iterations == list(range(1, at + 1))

@@ -52,7 +52,8 @@ $ cat a.txt
     ("values", "words"),
     [
         ({"shown": "2", "total": 3, "output": "hello"}, None),
-        ({"shown": "...", "total": 3, "output": "h...o"}, None),
+        ({"shown": "2.0", "total": 3, "output": "..."}, None),
+        ({"shown": "2", "total": 3, "output": "h...o"}, "but prints"),
         ({"shown": "3", "total": 3, "output": "hello"}, "but prints"),
         ({"shown": "2", "total": 4, "output": "hello"}, "AssertionError"),
         ({"shown": "2", "total": 3, "output": "bye"}, "but prints"),
@@ -68,6 +69,17 @@ def test_the_runner_notices_what_is_wrong(
         assert faults == []
     else:
         assert len(faults) == 1 and words in str(faults[0])
+
+
+def test_a_page_states_the_tolerance_of_its_figures(tmp_path: Path) -> None:
+    page = tmp_path / "page.md"
+    text = "```python\nprint(2.1)\n```\n\n{stated}```text\n2.0\n```\n"
+    page.write_text(text.format(stated="<!-- tolerance: 0.06 -->\n"))
+    assert examples.run_page(page) == []
+    page.write_text(text.format(stated="<!-- tolerance: 0.01 -->\n").replace("2.0", "2.00"))
+    assert "but prints" in str(examples.run_page(page)[0])
+    page.write_text(text.format(stated="").replace("2.0", "2.00"))
+    assert "but prints" in str(examples.run_page(page)[0])
 
 
 def test_output_that_is_not_shown_is_a_fault(tmp_path: Path) -> None:

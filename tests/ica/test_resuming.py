@@ -261,3 +261,15 @@ def test_what_no_file_can_hold_is_refused(rows: np.ndarray, tmp_path: Path) -> N
         fitted(MeanFieldICA, rows, 1, prior=quartic, max_iter=2, checkpoint=tmp_path / "fit")
     with pytest.raises(MethodError, match="several fits"):
         MeanFieldICA(checkpoint=tmp_path / "fit").choose_sources(rows, [1, 2])
+
+
+def test_a_state_within_scoring_is_like_one_before_it() -> None:
+    from kikuchi.ica.scoring import AndersonScoring
+    from kikuchi.training.checkpoint import check_like
+
+    before, within = AndersonScoring(), AndersonScoring()
+    within.points, within.steps = [np.zeros(4)] * 2, [np.ones(4)] * 2
+    check_like(within.state(), before.state(), varying=("points", "steps"))
+    again = AndersonScoring.from_state(within.state())
+    assert np.array_equal(again.points, within.points) and len(again.steps) == 2
+    assert AndersonScoring.from_state(before.state()).points == []

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import time
 from itertools import product
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
 import kikuchi as kk
-from kikuchi.core.errors import ImpossibleEvidenceError, ModelError
+from kikuchi.core import budget as core_budget
+from kikuchi.core.errors import BudgetError, ImpossibleEvidenceError, ModelError
 from kikuchi.query import marginal_map as module
+from kikuchi.query.question import Given
 from oracle import random_model
 
 ASIA = kk.example("asia")
@@ -97,6 +101,50 @@ def test_marginal_map_of_a_long_chain_takes_linear_time() -> None:
     rest = np.linalg.multi_dot([*tables[n - apart :], np.ones(2)])
     found = kk.marginal_map(graph, range(0, n, apart))
     assert found.exact and found.log_weight == pytest.approx((best + np.log(rest)).max(), rel=1e-12)
+
+
+def with_a_lonely_variable() -> kk.FactorGraph:
+    """Five coupled variables and one without a factor, whose states count in every weight."""
+    coupled = random_model(np.random.default_rng(7), n=5, n_factors=8)
+    tables = [(coupled.scope(a), coupled.table(a)) for a in range(coupled.n_factors)]
+    return kk.FactorGraph([*coupled.cardinalities.tolist(), 3], tables)
+
+
+def test_marginal_map_bounds_count_a_hidden_variable_without_a_factor(monkeypatch) -> None:
+    graph, wanted = with_a_lonely_variable(), [0, 3]
+    _, value = brute_map(graph, wanted)
+    monkeypatch.setattr(module, "_MOST_ENTRIES", 1)
+    found = kk.marginal_map(graph, wanted)
+    assert found.log_weight <= value + 1e-9 <= found.log_weight_upper + 2e-9
+
+
+def test_an_elimination_that_is_late_ends_with_an_upper_bound() -> None:
+    graph, wanted = with_a_lonely_variable(), [0, 3]
+    _, value = brute_map(graph, wanted)
+    tables = module._tables(graph, Given({}, {}, {}))
+
+    def how(v: int) -> module.Reduce:
+        return module._maximum if v in wanted else module._log_sum
+
+    late = kk.Budget(seconds=1e-9).start()
+    everything = set(range(graph.n_variables))
+    left = module.eliminate(graph, tables, everything, 1, how, late, split=True)
+    assert value <= sum(float(table) for _, table in left) < np.inf
+    with pytest.raises(BudgetError):
+        module.eliminate(graph, tables, everything, 2**20, how, late)
+
+
+@pytest.mark.parametrize("side", [20, 60])
+def test_marginal_map_takes_no_longer_than_allowed(side: int, monkeypatch) -> None:
+    """Every weight is bounded in a share of the time, and tables fit the memory."""
+    monkeypatch.setattr(core_budget, "time", SimpleNamespace(perf_counter=time.process_time))
+    graph, wanted = kk.grid(side, side, seed=0), range(0, side * side, side * side // 10)
+    limits = {"seconds": 1.0, "memory": "200MB"}
+    module.marginal_map(graph, wanted, **limits)  # loads the compiled loops
+    begin = time.process_time()
+    found = module.marginal_map(graph, wanted, **limits)
+    assert time.process_time() - begin <= 1.3
+    assert -np.inf < found.log_weight <= found.log_weight_upper < np.inf
 
 
 def test_marginal_map_differs_from_the_most_probable_state() -> None:

@@ -13,8 +13,10 @@ import pytest
 import kikuchi as kk
 from kikuchi.core.errors import KikuchiError
 from kikuchi.data import example
+from kikuchi.learning.networks import structure_score
 from kikuchi.reports import compare, compare_report, describe, infer_report
 from kikuchi.reports.comparison import marginal_errors
+from kikuchi.reports.learn_page import learn_report
 
 VOID = {"meta", "br", "img", "hr", "input", "link", "wbr", "source", "base", "col", "embed"}
 
@@ -311,3 +313,33 @@ def test_width_of_a_grid_is_at_most_its_side_and_exact_fits() -> None:
     assert 6 <= facts.width <= 8
     fits = {fit.method: fit.fits for fit in facts.fitting_methods()}
     assert fits["jt"] and not fits["enumerate"]
+
+
+def test_a_page_of_a_learnt_network_begins_with_its_arrows_and_tables(tmp_path: Path) -> None:
+    asia = example("asia")
+    rows = kk.read_data(_sampled(asia, tmp_path), asia)
+    fit = kk.learn(asia, rows, "em:prior=1")
+    path = tmp_path / "fit.html"
+    learn_report(fit, rows, path, source="rows.csv", graph="example:asia")
+    text = check_self_contained(path).text
+    arrows = [f"{u} → {v}" for u, v in asia.edges]
+    assert len(arrows) == 8 and "smoke → lung" in arrows
+    assert all(arrow in text[text.index("Arrows (8)") :] for arrow in arrows)
+    words = ("Arrows (8)", asia.cpt("either").title, "Learner text")
+    places = [text.index(word) for word in words]
+    assert places == sorted(places)
+    assert f"{fit.graph.cpt('lung')[{'smoke': 'yes'}]['yes']:.4g}" in text
+    assert "Settings prior=1" in text and "max_iterations" not in text
+    assert f"BIC {structure_score(fit.graph, rows, 'bic'):.3f}" in text
+
+
+def _sampled(graph: kk.FactorGraph, folder: Path) -> Path:
+    rng = np.random.default_rng(0)
+    joint = kk.query(graph, joint=graph.names).table
+    drawn = rng.choice(joint.size, size=300, p=joint.ravel() / joint.sum())
+    states = np.stack(np.unravel_index(drawn, joint.shape), axis=1)
+    lines = [",".join(graph.names or ())]
+    lines += [",".join(graph.states[v][k] for v, k in enumerate(row)) for row in states.tolist()]
+    path = folder / "rows.csv"
+    path.write_text("\n".join(lines) + "\n")
+    return path

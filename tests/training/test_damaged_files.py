@@ -12,10 +12,11 @@ import pytest
 import safetensors
 import safetensors.numpy
 
-from kikuchi.boltzmann import RBM, BoltzmannMachine, Machine
+from kikuchi.beliefnets import ThresholdNetworkClassifier
+from kikuchi.boltzmann import RBM, BoltzmannMachine, Machine, RateCodedRBM
 from kikuchi.core.errors import DataError
-from kikuchi.ica import InfomaxICA
-from kikuchi.training.checkpoint import _digest
+from kikuchi.ica import InfomaxICA, MeanFieldICA
+from kikuchi.training.checkpoint import _digests, load, save
 from kikuchi.training.model import PytreeModel, load_model, save_model
 
 RNG = np.random.default_rng(0)
@@ -67,7 +68,7 @@ def opened(request, tmp_path_factory) -> tuple[Path, Reader, dict[str, Any], dic
 def signed(arrays: dict[str, Any], header: dict[str, str], text: str | None = None) -> bytes:
     """A file with these contents, as if they had been written so."""
     text = header["json"] if text is None else text
-    known = {**header, "json": text, "digest": _digest(arrays, text)}
+    known = {**header, "json": text} | _digests(arrays, text)
     return safetensors.numpy.save(arrays, metadata=known)
 
 
@@ -202,3 +203,53 @@ def test_files_never_say_where_a_later_fit_writes(tmp_path: Path) -> None:
     arrays = safetensors.numpy.load((tmp_path / "model").read_bytes())
     odd = signed(arrays, header, json.dumps(facts))
     assert "options have checkpoint" in refused(BoltzmannMachine.load, tmp_path / "model", odd)
+
+
+@pytest.mark.parametrize("option", ["hidden_replicas", "visible_replicas", "n_hidden"])
+def test_options_with_numbers_of_any_length_are_refused(option: str, tmp_path: Path) -> None:
+    """They would be found too large only where the model is used."""
+    place = tmp_path / "model"
+    RateCodedRBM(3, epochs=1, random_state=0).fit(ROWS).save(place)
+    kind = f"kikuchi {RateCodedRBM.file_kind}"
+    arrays, facts = load(place, (kind,))
+    facts["about"]["options"][option] = 10**400
+    save(place, kind, arrays, facts)
+    with pytest.raises(DataError, match=f"its option {option} has a whole number of more than 64"):
+        RateCodedRBM.load(place)
+    facts["about"]["options"] |= {option: RateCodedRBM(3).get_params()[option]}
+    facts["about"]["options"]["random_state"] = 2**100
+    save(place, kind, arrays, facts)
+    assert RateCodedRBM.load(place).random_state == 2**100
+
+
+@pytest.mark.parametrize(
+    ("make", "name"),
+    [
+        (lambda: MeanFieldICA(2, max_iter=3, random_state=0).fit(SENSORS), "fitted/doubt_"),
+        (lambda: MeanFieldICA(2, max_iter=3, random_state=0).fit(SENSORS), "fitted/noise_error_"),
+        (
+            lambda: MeanFieldICA(2, max_iter=3, random_state=0).fit(SENSORS),
+            "restart0/precision/doubt",
+        ),
+        (
+            lambda: ThresholdNetworkClassifier(rounds=2, random_state=0).fit(ROWS, ROWS[:, 0]),
+            "training_errors",
+        ),
+        (
+            lambda: ThresholdNetworkClassifier(rounds=2, random_state=0).fit(ROWS, ROWS[:, 0]),
+            "validation_errors",
+        ),
+    ],
+)
+def test_arrays_that_questions_do_not_need_have_their_sizes(
+    make: Any, name: str, tmp_path: Path
+) -> None:
+    fitted, place = make(), tmp_path / "model"
+    fitted.save(place)
+    kind = f"kikuchi {fitted.file_kind}"
+    arrays, facts = load(place, (kind,))
+    longer = arrays | {name: np.repeat(arrays[name], 5)}
+    facts["about"]["arrays"] = {n: [str(a.dtype), *a.shape] for n, a in sorted(longer.items())}
+    save(place, kind, longer, facts)
+    with pytest.raises(DataError, match="not the file of a"):
+        type(fitted).load(place)

@@ -287,7 +287,13 @@ class ThresholdNetworkClassifier(ClassifierMixin, Estimator):  # type: ignore[mi
             options["hidden"] = list(options["hidden"])
         return options
 
-    file_layout: ClassVar[Mapping[str, str]] = {"middle": "columns", "scale": "columns"}
+    file_layout: ClassVar[Mapping[str, str]] = {
+        "middle": "columns",
+        "scale": "columns",
+        "weights": "networks connections",
+        "training_errors": "networks",
+        "validation_errors": "networks",
+    }
     positive: ClassVar[tuple[str, ...]] = ("scale",)
 
     def _fitted_state(self) -> tuple[Arrays, dict[str, Any], dict[str, Any]]:

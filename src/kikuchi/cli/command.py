@@ -188,7 +188,7 @@ def grouped(function: Callable[..., None]) -> Callable[..., None]:
     """Turn each parameter of a command that is a dataclass into options, one per field.
 
     A parameter annotated with `EstimatorOptions` gets those of its options that were given, as a
-    dictionary.
+    dictionary. The attribute `HEADING` of a dataclass is the title of its options in the help.
 
     >>> def show(limits: Limits) -> None:
     ...     print(limits.seconds)
@@ -233,6 +233,9 @@ def grouped(function: Callable[..., None]) -> Callable[..., None]:
 
     target: Any = with_parameters(run, parameters)
     target.generated = list(generated.values())
+    fields = [(group, f) for group in groups.values() for f in dataclasses.fields(group)]
+    target.only = {f.name: f.metadata["only"] for _, f in fields if "only" in f.metadata}
+    target.headings = {f.name: g.HEADING for g, f in fields if hasattr(g, "HEADING")}
     return run
 
 

@@ -8,6 +8,7 @@ of the classes of that package only which a word of the command line names.
 
 from __future__ import annotations
 
+import copy
 import dataclasses
 import inspect
 import typing
@@ -21,12 +22,14 @@ import typer
 from typer.core import TyperCommand
 
 from kikuchi.cli.command import keyword, with_parameters
-from kikuchi.cli.flag_names import option_names, with_flags
+from kikuchi.cli.flag_names import option_flags, option_names, other_name, with_flags
 from kikuchi.cli.options import option
 from kikuchi.core.errors import KikuchiError, MethodError, suggestion
 from kikuchi.core.progress import hide_bars, phase
 
 _WORDS = "kikuchi words of the command line"
+_USAGE_ERROR: Any = typer.BadParameter.__bases__[0]  # typer has a copy of click, or uses click
+_LEARNING = ("seed", "seconds", "memory")  # options of a command that belong to the fit
 
 Given = dict[str, Any]
 """Values of the fields that the command line gave."""
@@ -40,7 +43,9 @@ class EstimatorOptions:
     `package:Class`; `noun` is what such a word names. `flags` maps a field to its option with its
     letter and metavar, such as `--learner -l TEXT`. `same` maps a field of one class to that of
     another whose option gives both. `defaults` take the place of those of the classes. `elsewhere`
-    maps fields to options that the command declares itself under another name.
+    maps fields to options that the command declares itself under another name. `learning` are the
+    fields that the help lists under Learning, all others under Model. `chosen` is the word of the
+    command line, if there is one: the help shows the options of its class only.
     """
 
     home: str
@@ -50,6 +55,8 @@ class EstimatorOptions:
     defaults: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     same: Mapping[str, str] = dataclasses.field(default_factory=dict)
     elsewhere: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    learning: Sequence[str] = ()
+    chosen: str | None = None
 
     @cached_property
     def fields(self) -> dict[str, dict[str, dataclasses.Field[Any]]]:
@@ -61,9 +68,12 @@ class EstimatorOptions:
 
     def named(self, words: Sequence[str]) -> EstimatorOptions:
         """Those of the package whose class one of the words names; all if none does."""
-        home = next((self._place(word)[0] for word in words if word in self.classes), None)
-        kept = {w: c for w, c in self.classes.items() if home in (None, self._place(w)[0])}
-        return self if kept == self.classes else dataclasses.replace(self, classes=kept)
+        chosen = next((word for word in words if word in self.classes), None)
+        if chosen is None:
+            return self
+        home = self._place(chosen)[0]
+        kept = {w: c for w, c in self.classes.items() if home == self._place(w)[0]}
+        return dataclasses.replace(self, classes=kept, chosen=chosen)
 
     def _place(self, word: str) -> tuple[str, str]:
         """Package and class."""
@@ -123,7 +133,9 @@ class EstimatorOptions:
         from kikuchi.core.options import option_hints, option_text, option_types
 
         words = [word for word in self.classes if name in self.fields[word]]
-        if not words:  # of another package: taken, and refused by `make`
+        if self.chosen is not None:
+            words = [word for word in words if word == self.chosen]
+        if not words:  # of another class: taken, and refused by `make`
             return keyword(
                 name, None, Annotated[str | None, option(self.flags[name], "", hidden=True)]
             )
@@ -133,7 +145,7 @@ class EstimatorOptions:
         meanings = {word: self._meaning(word, name) for word in words}
         several = len(set(meanings.values())) > 1
         help = ". ".join(_for_whom(meanings)) if several else meanings[words[0]]
-        if not several and len(words) < len(self.classes):
+        if self.chosen is None and not several and len(words) < len(self.classes):
             help += f"; only of {', '.join(words)}"
         defaults = {word: self._default(word, name) for word in words}
         default = defaults[words[0]]
@@ -176,7 +188,15 @@ class EstimatorCommand(TyperCommand):
     def parse_args(self, ctx: Any, args: list[str]) -> Any:
         """Keep the words, which decide whose options there are."""
         ctx.meta[_WORDS] = list(args)
-        return super().parse_args(ctx, args)
+        try:
+            return super().parse_args(ctx, args)
+        except _USAGE_ERROR as error:
+            name = getattr(error, "option_name", None)
+            known = None if name is None else other_name(name, option_flags(self, ctx))
+            if known is not None:
+                error.message = f"No such option {name}; this command takes {known}"
+                error.possibilities = None
+            raise
 
     def get_params(self, ctx: Any) -> Any:
         """The parameters, with those of the estimators put in when they are first asked for."""
@@ -185,13 +205,46 @@ class EstimatorCommand(TyperCommand):
             self.made: dict[tuple[str, ...], list[Any]] = {}
         places = [at for at, _ in getattr(self.callback, "generated", [])]
         chosen = list(zip(places, self.named_options(ctx), strict=True))
-        key = tuple(word for _, o in chosen for word in o.classes)
+        key = tuple(str(word) for _, o in chosen for word in (o.chosen, *o.classes))
         if key not in self.made:
-            self.made[key] = list(self.declared)
+            self.made[key] = [self._shown(p, [o.chosen for _, o in chosen]) for p in self.declared]
             for position, options in reversed(chosen):
                 self.made[key][position:position] = options.parameters()
         self.params = self.made[key]
         return super().get_params(ctx)
+
+    def _shown(self, parameter: Any, chosen: list[str | None]) -> Any:
+        """A parameter, hidden if it is for other kinds than the one that was chosen."""
+        kinds = getattr(self.callback, "only", {}).get(parameter.name)
+        if kinds is None or not any(chosen) or any(word in kinds for word in chosen):
+            return parameter
+        hidden = copy.copy(parameter)
+        hidden.hidden = True
+        return hidden
+
+    def format_options(self, ctx: Any, formatter: Any) -> None:
+        """Write the options under headings, where the command has any."""
+        headings = dict(getattr(self.callback, "headings", {}))
+        if not headings:
+            super().format_options(ctx, formatter)
+            return
+        for options in self.named_options(ctx):
+            for name in options.flags:
+                headings[name] = "Learning" if name in options.learning else "Model"
+        headings |= dict.fromkeys(_LEARNING, "Learning")
+        sections: dict[str, list[tuple[str, str]]] = {
+            title: [] for title in ("Arguments", "Model", "Learning", "Data", "Output")
+        }
+        for parameter in self.get_params(ctx):
+            record = parameter.get_help_record(ctx)
+            if record is not None:
+                argument = parameter.param_type_name == "argument"
+                title = "Arguments" if argument else headings.get(parameter.name, "Output")
+                sections.setdefault(title, []).append(record)
+        for title, records in sections.items():
+            if records:
+                with formatter.section(title):
+                    formatter.write_dl(records)
 
     def get_help(self, ctx: Any) -> str:
         """The help, with no bar in its place; loading the classes may have shown one."""

@@ -12,6 +12,16 @@ from collections.abc import Mapping
 from typing import Any
 
 _QUOTES = "'\""
+_SYNONYMS = (
+    ("--given", "--evidence"),
+    ("--out", "--output", "--table", "--json"),
+    ("--target", "--targets"),
+    ("--state", "--states"),
+    ("--report", "--plot"),
+    ("--seed", "--random-state"),
+    ("--iterations", "--max-iter", "--max-iterations", "--epochs", "--steps"),
+)
+"""Options with one meaning and several names in different commands."""
 _ADVICE = re.compile(r"(?:^|[;:,(] |\bor )(?:raise|lower|give|use|try|set|more|fewer)\b[^;:(]*")
 
 
@@ -29,6 +39,32 @@ def option_names(context: Any) -> dict[str, str | None]:
     for options in getattr(context.command, "named_options", lambda _: [])(context):
         names |= options.flag_names()
     return {name: flag or own.get(name) for name, flag in names.items()}
+
+
+def option_flags(command: Any, context: Any) -> dict[str, str | None]:
+    """Every option of a command by its own name and by that of the parameter in Python."""
+    flags: dict[str, str | None] = {
+        flag: flag for p in command.get_params(context) for flag in p.opts if flag.startswith("--")
+    }
+    python = option_names(context) if context.command is command else {}
+    return flags | {f"--{n.replace('_', '-')}": f for n, f in python.items() if f is not None}
+
+
+def other_name(name: str, flags: Mapping[str, str | None]) -> str | None:
+    """The option that a command has in place of one that it lacks, by which others call it.
+
+    >>> other_name("--evidence", {"--given": "--given", "--max-iter": "--iterations"})
+    '--given'
+    >>> other_name("--max-iter", {"--given": "--given", "--max-iter": "--iterations"})
+    '--iterations'
+    """
+    word = name.replace("_", "-")
+    if flags.get(word):
+        return flags[word]
+    for group in _SYNONYMS:
+        if word in group:
+            return next((flags[other] for other in group if other in flags), None)
+    return None
 
 
 def with_flags(message: str, names: Mapping[str, str | None]) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from kikuchi.cli.options import flag
 from kikuchi.core.errors import DataError, MethodError, suggestion
@@ -21,6 +21,8 @@ ORIENTATIONS = ("spatial", "temporal")
 @dataclass(frozen=True)
 class RecordingOptions:
     """How a recording is read, and what is done to it before sources are looked for."""
+
+    HEADING: ClassVar[str] = "Data"
 
     orientation: str | None = flag("--orientation O", "Of scans: spatial or temporal.  [spatial]")
     mask: str | None = flag("--mask FILE", "Of scans: NIfTI file, auto or none.  [auto]")

@@ -7,15 +7,19 @@ of a command has one of the annotated types below.
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
 
-def flag(spec: str, help: str, default: Any = None) -> Any:
-    """An option as a field of a group: its names and metavar, such as `--out -o FILE`."""
-    return dataclasses.field(default=default, metadata={"typer": option(spec, help)})
+def flag(spec: str, help: str, default: Any = None, *, only: Sequence[str] = ()) -> Any:
+    """An option as a field of a group: its names and metavar, such as `--out -o FILE`; `only` are
+    the kinds of models that take it, if it is not for all of them.
+    """
+    more = {"only": tuple(only)} if only else {}
+    return dataclasses.field(default=default, metadata={"typer": option(spec, help), **more})
 
 
 def option(spec: str, help: str, **more: Any) -> Any:

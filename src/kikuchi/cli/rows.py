@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 from kikuchi.cli.options import flag
 from kikuchi.core.errors import DataError
@@ -44,6 +44,8 @@ class SupervisedRows(NamedTuple):
 @dataclass(frozen=True)
 class RowOptions:
     """What is done to a table of numbers before a machine learns from it."""
+
+    HEADING: ClassVar[str] = "Data"
 
     divide: float | None = flag(
         "--divide X", "Divide all values, such as by 255; those of later rows too."

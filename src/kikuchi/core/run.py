@@ -96,6 +96,10 @@ class Run:
             self.stopped = "diverged"  # the method itself gave up
         except KeyboardInterrupt:
             self.stopped = "interrupted"
+            if done and self.trace.iterations[-1:] != [
+                done
+            ]:  # it came before the step was recorded
+                self.record(step, limit)
         except StepAborted as end:
             self.stopped = end.stopped
         return done, False

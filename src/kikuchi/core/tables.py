@@ -380,7 +380,8 @@ def _bytes_of_texts(column: Any) -> int:
     from pyarrow import compute
 
     lengths = compute.binary_length(column.dictionary)
-    return int(compute.sum(compute.take(lengths, column.indices)).as_py() or 0) + column.nbytes
+    repeated = compute.sum(compute.take(lengths, column.indices)).as_py()
+    return int(repeated or 0) + int(column.nbytes)
 
 
 def _parquet(place: Path, texts: bool) -> Table:

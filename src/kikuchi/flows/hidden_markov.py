@@ -403,8 +403,10 @@ class FlowHMM(_FlowChainFit, HMM):
             FlowEmission(density, emission.preparation),
         )
 
-    def _conclude(self, model: Any, run: Run, done: int, converged: bool) -> None:
-        super()._conclude(self._best, run, done, converged)
+    def _conclude(
+        self, model: Any, run: Run, done: int, converged: bool, failure: str = ""
+    ) -> None:
+        super()._conclude(self._best, run, done, converged, failure)
         if self._exhausted:
             self.stopped_, self.converged_ = "validation", True
             self.warnings_ = []

@@ -138,7 +138,8 @@ def sampled_appearances(
     """Frequencies in at least `count` random forests, for factors of any order.
 
     Each forest is grown from the factors in an order by how often they were in one so far, at
-    random among equals, until every factor has been in one. After that `expired` may end it early.
+    random among equals, until every factor has been in one. Once `expired` is true, no further
+    forest is grown; if a factor has not been in one by then, `OutOfTimeError` is raised.
 
     >>> from kikuchi import grid
     >>> weights = sampled_appearances(grid(3, 3), 50, np.random.default_rng(0)).weights
@@ -149,7 +150,13 @@ def sampled_appearances(
     counts = np.zeros(graph.n_factors)
     parents = np.zeros(graph.n_edges)
     done = 0
-    while np.any(counts[many] == 0) or (done < count and not expired()):
+    while (missing := np.any(counts[many] == 0)) or (done < count and not expired()):
+        if missing and expired():
+            left = int(np.count_nonzero(counts[many] == 0))
+            raise OutOfTimeError(
+                f"after {done} random forests {left} factors have not been in one, and the budget "
+                "leaves no time for more; give more seconds or use mf"
+            )
         forest = forest_appearances(graph, rng.random(graph.n_factors) - counts)
         counts += forest.weights
         parents += forest.parents

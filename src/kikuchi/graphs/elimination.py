@@ -47,6 +47,7 @@ _HOPELESS = 1e8  # times too dear
 _EFFORT_OF_JUDGING = 100_000
 _NEAR = 1.3
 _SECOND_EFFORT = 2e7  # for each other kind of order where the first had no end
+_CACHED = 15_000  # variables whose lists stay in the caches of a core; measured on grids
 
 
 @dataclass(frozen=True, eq=False)
@@ -81,6 +82,11 @@ class Elimination:
         """False if the search stopped before the last variable."""
         return len(self.order) == self.n_variables
 
+    @property
+    def given_up(self) -> bool:
+        """True if the search stopped for want of time, before any clique was far too large."""
+        return not self.complete and self.log2_weight <= _STOP_BITS
+
     @cached_property
     def cliques(self) -> list[tuple[int, ...]]:
         """The clique of each elimination step, sorted; some may lie inside others."""
@@ -93,7 +99,12 @@ class Elimination:
 
 
 def eliminate(
-    graph: FactorGraph, order: Order = "min-fill", *, seed: int | None = None, tries: int = _TRIES
+    graph: FactorGraph,
+    order: Order = "min-fill",
+    *,
+    seed: int | None = None,
+    tries: int = _TRIES,
+    most_effort: float = math.inf,
 ) -> Elimination:
     """A greedy elimination order of the variables of `graph`.
 
@@ -102,7 +113,8 @@ def eliminate(
     fewer states, then to the smaller number, or at random if a `seed` is given. Where a
     better order could save more than the search costs, up to `tries` orders are made, with
     random ties and also sweeping the graph level by level from a far end (what a long strip or a
-    grid wants); the cheapest is kept. The same arguments always give the same order.
+    grid wants); the cheapest is kept. An order that takes more than `most_effort` is given up. The
+    same arguments always give the same order.
 
     >>> square = FactorGraph([2] * 4, [((i, (i + 1) % 4), np.ones(4)) for i in range(4)])
     >>> eliminate(square).width
@@ -116,7 +128,8 @@ def eliminate(
     best: Elimination | None = None
     effort = last_gain = count = 0
     for tie, levels in _attempts(greedy, seed):
-        found = greedy.eliminate(order, tie, levels, most=math.inf if best is None else best.cost)
+        most = math.inf if best is None else best.cost
+        found = greedy.eliminate(order, tie, levels, most_effort, most=most)
         count += 1
         effort += found.effort
         if best is None or (found.complete and found.cost < best.cost):
@@ -297,6 +310,7 @@ class _Greedy:
         )
         self.weights = np.rint(np.log2(graph.cardinalities) / _UNIT).astype(np.int64)
         self.flat = np.zeros(self.n, dtype=np.int64)
+        self.slowness = max(1.0, math.sqrt(self.n / _CACHED))  # reading lists that are not cached
 
     @cached_property
     def _fill(self) -> Ints:
@@ -327,8 +341,13 @@ class _Greedy:
         *,
         most: float = math.inf,
     ) -> Elimination:
-        """One greedy order; it stops where its cost passes `most`."""
-        hard = most_effort < _STOP_EFFORT
+        """One greedy order; it stops where its cost passes `most`.
+
+        Efforts count list entries of a graph that fits the caches; each entry of a larger graph
+        counts as several.
+        """
+        limit = most_effort / self.slowness
+        hard = limit < _STOP_EFFORT
         result = self.kernels.eliminate(
             self.offsets,
             self.neighbours,
@@ -338,25 +357,24 @@ class _Greedy:
             tie,
             levels,
             0 if hard else int(_STOP_BITS / _UNIT),
-            int(most_effort) if hard else _STOP_EFFORT,
+            int(limit if hard else _STOP_EFFORT / self.slowness),
             most,
             _UNIT,
         )
-        return _as_elimination(self.n, result)
+        return self._as_elimination(result)
 
-
-def _as_elimination(n: int, result: tuple[Any, ...]) -> Elimination:
-    _, order, offsets, members, heaviest, widest, cost, effort = result
-    return Elimination(
-        n_variables=n,
-        order=order,
-        neighbour_offsets=offsets,
-        neighbours=members,
-        width=max(int(widest) - 1, 0),
-        log2_weight=int(heaviest) * _UNIT,
-        cost=float(cost),
-        effort=int(effort),
-    )
+    def _as_elimination(self, result: tuple[Any, ...]) -> Elimination:
+        _, order, offsets, members, heaviest, widest, cost, effort = result
+        return Elimination(
+            n_variables=self.n,
+            order=order,
+            neighbour_offsets=offsets,
+            neighbours=members,
+            width=max(int(widest) - 1, 0),
+            log2_weight=int(heaviest) * _UNIT,
+            cost=float(cost),
+            effort=int(self.slowness * effort),
+        )
 
 
 def _too_dense(n: int, degeneracy: int) -> Elimination:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, SupportsIndex, overload
 
 import numpy as np
 
@@ -60,6 +60,12 @@ class StateNames(tuple[tuple[str, ...], ...]):
     def __getnewargs__(self) -> tuple[Any, ...]:
         return tuple(self), self.names
 
+    @overload
+    def __getitem__(self, variable: SupportsIndex | str) -> tuple[str, ...]: ...
+
+    @overload
+    def __getitem__(self, variable: slice) -> tuple[tuple[str, ...], ...]: ...
+
     def __getitem__(self, variable: Any) -> Any:
         if not isinstance(variable, str):
             return super().__getitem__(variable)
@@ -70,8 +76,7 @@ class StateNames(tuple[tuple[str, ...], ...]):
 
     def __call__(self, variable: Variable) -> tuple[str, ...]:
         """Names of the states of one variable."""
-        states: tuple[str, ...] = self[variable]
-        return states
+        return self[variable]
 
 
 def named(graph: FactorGraph, variables: tuple[int, ...]) -> tuple[Variable, ...]:

@@ -29,7 +29,7 @@ from kikuchi.ica.model import Model, Observations
 from kikuchi.ica.optimisers import check_optimiser
 from kikuchi.ica.posteriors.posterior import Moments, Posterior, parse_posterior
 from kikuchi.ica.priors.prior import SourcePrior, as_priors
-from kikuchi.ica.restarts import RestartFit, collapsed_sources
+from kikuchi.ica.restarts import RestartFit, collapsed_sources, read_precision
 from kikuchi.ica.scoring import Precision, has_enough_samples
 from kikuchi.training.checkpoint import Arrays, part, prefixed
 from kikuchi.training.estimator import check_is_fitted, validate_data
@@ -504,6 +504,9 @@ class MeanFieldICA(IcaEstimator):
         super()._restore_state(arrays, facts, about)
         fitted = {n: getattr(self, n) for n in ("components_", "doubt_", "noise_error_")}
         self._keep(Model.from_arrays(part(arrays, "model"), facts["model"]))
+        told = {"doubt": fitted["doubt_"], "noise_error": fitted["noise_error_"]}
+        if any(value is not None for value in told.values()):
+            read_precision(told, self.model_)
         for name, value in fitted.items():
             setattr(self, name, value)
         self.restarts_ = []

@@ -2,19 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 
+from kikuchi.core.arrays import Array
 from kikuchi.core.errors import DataError
 from kikuchi.core.run import State
 from kikuchi.core.trace import Trace
-from kikuchi.ica.model import Model
+from kikuchi.ica.model import Model, Observations
 from kikuchi.ica.noise import KINDS, IndependentNoise
 from kikuchi.ica.scoring import Precision
-from kikuchi.training.checkpoint import Checkpoint, check_finite, part, prefixed, restoring
+from kikuchi.training.checkpoint import (
+    Checkpoint,
+    check_finite,
+    check_sizes,
+    part,
+    prefixed,
+    restoring,
+)
 from kikuchi.training.resuming import from_json_array, json_array
 
 OBJECTIVE = "mean log-likelihood"
@@ -70,8 +78,21 @@ class RestartFit:
         trace.restore(part(state, "trace"))
         how = facts["converged"], facts["stopped"], facts["objective"]
         known = part(state, "precision")
-        precision = Precision(**known) if known else None
+        precision = read_precision(known, model) if known else None
         return cls(model, trace, *how, collapsed_sources(model), precision)
+
+
+def read_precision(arrays: Mapping[str, Array], model: Model) -> Precision:
+    """The precision of a fit from a file; refused if its sizes are not those of the model."""
+    channels, sources = model.mixing.shape
+    found = Precision(**arrays)
+    errors = found.noise_error.shape
+    if found.doubt.shape != (sources,) or errors not in ((0,), (1,), (channels,)):
+        raise DataError(
+            f"its precision has {found.doubt.shape} and {errors} numbers for {sources} sources and "
+            f"{channels} channels"
+        )
+    return found
 
 
 class RestartFile:
@@ -155,3 +176,27 @@ def channels_at_floor(model: Model) -> tuple[int, ...]:
     if not (isinstance(noise, IndependentNoise) and noise.learned and noise.kind == KINDS[1]):
         return ()
     return tuple(int(k) for k in np.flatnonzero(noise.at_floor))
+
+
+_FIELDS = dict.fromkeys(("mean", "gamma", "lam"), "sources samples")
+_SUMS = {"cross": "channels sources", "squares": "channels", "counts": "channels"}
+
+
+def check_state_sizes(state: State, data: Observations) -> None:
+    """Refuse a saved state whose parts are not those of one model of these data."""
+    check_sizes(state, {"model/mixing": "channels sources"}, channels=data.channels)
+    sizes = {"channels": data.channels, "sources": state["model/mixing"].shape[1]}
+    for name in {name.partition("/")[0] for name in state}:
+        own = part(state, name)
+        if name == "moments":
+            check_sizes(own, _FIELDS, samples=data.count, **sizes)
+        elif name == "total" or name.startswith("batch"):
+            wide = own["second"].ndim == 3
+            second = {"second": "channels " * wide + "sources sources"}
+            check_sizes(own, _SUMS | second, **sizes)
+            if name != "total":
+                check_sizes(part(own, "moments"), _FIELDS, **sizes)
+        elif name == "fallback":
+            check_sizes(own, {"mixing": "channels sources"}, **sizes)
+    if state["ascent/points"].shape != state["ascent/steps"].shape:
+        raise DataError("its points and steps are not equally many")

@@ -361,7 +361,8 @@ class AndersonScoring:
     def state(self) -> State:
         """Everything as arrays."""
         numbers = np.array([self.share, self.value, self.length, self.least, self.stalled])
-        return {"numbers": numbers, "points": np.array(self.points), "steps": np.array(self.steps)}
+        points, steps = (np.array(m) if m else np.empty((0, 0)) for m in (self.points, self.steps))
+        return {"numbers": numbers, "points": points, "steps": steps}
 
     @classmethod
     def from_state(cls, state: Any) -> AndersonScoring:

@@ -121,6 +121,8 @@ class Beliefs:
     @property
     def variable_beliefs(self) -> list[Array]:
         """Marginals, or max-marginals where `max_product` is True, of each variable, in order."""
+        if not self.graph.n_variables:
+            return []
         return np.split(self.flat_beliefs, self.graph.state_offsets[1:-1])
 
     def factor(self, factor: int) -> Array:

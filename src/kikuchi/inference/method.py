@@ -22,7 +22,7 @@ import numpy as np
 from kikuchi.core import run as core_run
 from kikuchi.core.arrays import Array, Ints
 from kikuchi.core.budget import Budget, Clock, limits
-from kikuchi.core.errors import EvidenceError, KikuchiError
+from kikuchi.core.errors import EvidenceError, KikuchiError, OutOfTimeError
 from kikuchi.core.interrupts import safe_interrupts
 from kikuchi.core.log import logger
 from kikuchi.core.numerics import entropy
@@ -53,6 +53,8 @@ P = ParamSpec("P")
 T = TypeVar("T")
 
 _LOG = logger("inference")
+_LEAST_RUN = 2.5  # times the reading of the answer: the least that a run takes
+_SHORT = 0.05  # seconds of reading that do not matter
 _SLACK = 1e-6  # of log Z, or nats: an estimate may leave its bounds by so much
 _COVARIANCE_COPIES = 4  # the matrix itself and what it is made from
 
@@ -145,6 +147,9 @@ class Method(Configured, ABC):
         Whether an answer holds an estimate of log Z, a belief of each factor, and covariances.
     caveat_with_zeros
         What to beware of where tables have zeros.
+    edge_seconds
+        Seconds for each edge of a graph beyond the caches of a processor that it takes to read the
+        answer after the last iteration; see `least_seconds`.
     most_interpreted
         Table entries up to which the method runs as plain Python, without compiled loops.
 
@@ -168,11 +173,23 @@ class Method(Configured, ABC):
     gives_covariance: ClassVar[bool] = False
     caveat_with_zeros: ClassVar[str] = ""
     most_interpreted: ClassVar[int] = SMALL_FOR_MANY_SWEEPS
+    edge_seconds: ClassVar[float] = 2e-7
 
     @property
     def gives_marginals(self) -> bool:
         """False where options ask for a most probable state: beliefs are then max-marginals."""
         return True
+
+    def least_seconds(self, graph: FactorGraph) -> float:
+        """Return the fewest seconds of a run on a large `graph`, with its set-up and the reading of
+        its result; 0 where they are too few to matter.
+
+        >>> from kikuchi import BeliefPropagation, grid
+        >>> BeliefPropagation().least_seconds(grid(4, 4))
+        0.0
+        """
+        reading = self.edge_seconds * graph.n_edges
+        return _LEAST_RUN * reading if reading > _SHORT else 0.0
 
     @safe_interrupts()
     def run(
@@ -211,6 +228,7 @@ class Method(Configured, ABC):
                 "states, not observed marginals; `kikuchi methods` says which methods do"
             )
         reduced = graph.reduce(states)
+        self._keep_time_for_the_answer(reduced.graph, clock)
         run = MethodRun(
             clock,
             progress,
@@ -226,6 +244,20 @@ class Method(Configured, ABC):
         if not targets and solution.log_z is not None and reduced.graph.n_factors:
             warn_outside_bounds(reduced.graph, solution)
         return self._answer(reduced, solution, run)
+
+    def _keep_time_for_the_answer(self, graph: FactorGraph, clock: Clock) -> None:
+        """Let the clock of a run on a large graph end before its limit, by the time that reading
+        the answer takes; refuse a run that cannot end within the limit.
+        """
+        least, seconds = self.least_seconds(graph), clock.budget.seconds
+        if seconds is None or least == 0.0:
+            return
+        if least > seconds:
+            raise OutOfTimeError(
+                f"{self.name} takes about {least:.2g} s on a model of {graph.n_variables} "
+                f"variables, more than the {seconds:.3g} s of the budget; give more seconds"
+            )
+        clock.budget = replace(clock.budget, seconds=seconds - least / _LEAST_RUN)
 
     def _certainly_exact(self, graph: FactorGraph, run: MethodRun) -> bool:
         """Whether the answer on this graph will be exact, so that nothing else need check it."""
@@ -422,6 +454,19 @@ def _product_joint(
     return joint
 
 
+def certain_bounds(graph: FactorGraph, marginals: Array) -> tuple[float, float]:
+    """Bounds on log Z, without the constant of the graph, that cost one look at the tables; the
+    `marginals` are those of any method, and the better they are the higher is the lower bound.
+    """
+    from kikuchi.inference.variational.kernels.mean_field import simple_bounds
+
+    totals = np.add.reduceat(marginals, graph.state_offsets[:-1])
+    q = marginals / np.repeat(totals, graph.cardinalities)
+    scratch = np.empty(2 * int(np.diff(graph.table_offsets).max()))
+    lower, upper = simple_bounds(flatten(graph), q, scratch)
+    return float(lower), float(upper)
+
+
 def warn_outside_bounds(graph: FactorGraph, solution: Solution) -> None:
     """Warn of an estimate of log Z that certain bounds exclude.
 
@@ -429,14 +474,9 @@ def warn_outside_bounds(graph: FactorGraph, solution: Solution) -> None:
     estimate that is out by no more than its own precision is moved to the nearest end of the
     method's bounds.
     """
-    from kikuchi.inference.variational.kernels.mean_field import simple_bounds
-
     estimate = solution.log_z
     assert estimate is not None  # the caller has looked
-    totals = np.add.reduceat(solution.marginals, graph.state_offsets[:-1])
-    q = solution.marginals / np.repeat(totals, graph.cardinalities)
-    scratch = np.empty(2 * int(np.diff(graph.table_offsets).max()))
-    lower, upper = simple_bounds(flatten(graph), q, scratch)
+    lower, upper = certain_bounds(graph, solution.marginals)
     least = -math.inf if solution.log_z_lower is None else solution.log_z_lower
     most = math.inf if solution.log_z_upper is None else solution.log_z_upper
     lower, upper = max(lower, least), min(upper, most)

@@ -16,7 +16,8 @@ from kikuchi.core.files import atomic_write
 from kikuchi.core.tables import is_missing, read_arrays, read_lines, read_parquet, table_suffix
 from kikuchi.core.text import spreadsheet_cell
 from kikuchi.graphs.factor_graph import FactorGraph
-from kikuchi.learning.data import CellError, Data
+from kikuchi.learning.data import Data
+from kikuchi.learning.real_numbers import CellError
 
 
 def read_data(

@@ -99,10 +99,17 @@ def rectangular(
     ([0.5, 2.0, 0.5, 2.0], [0.0, 0.0, 1.0, 1.0])
     """
     layer = [v // columns for v in range(rows * columns)]
-    x = width / 2 + (width + gap) * np.tile(np.arange(columns), rows)
+    x = width / 2 + (width + gap) * np.tile(np.arange(columns, dtype=np.float64), rows)
     layer_top = (height + gap) * np.arange(rows, dtype=np.float64)
     heights = np.full(rows, height)
-    return LayeredLayout(x, layer_top[layer], layer, layer_top, heights, [[] for _ in edges])
+    return LayeredLayout(
+        np.asarray(x, dtype=np.float64),
+        layer_top[layer],
+        layer,
+        layer_top,
+        heights,
+        [[] for _ in edges],
+    )
 
 
 def _layers(n: int, edges: Sequence[Edge], widths: Sequence[float], gap: float) -> list[int]:

@@ -9,6 +9,7 @@ the maximum of the other), from below by the weight of a state that was found by
 from __future__ import annotations
 
 import heapq
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Unpack
@@ -16,20 +17,28 @@ from typing import Any, Unpack
 import numpy as np
 
 from kikuchi.core.arrays import Array
-from kikuchi.core.budget import Clock, RunLimits, limits, named_limits
+from kikuchi.core.budget import Budget, Clock, RunLimits, limits, named_limits
 from kikuchi.core.errors import BudgetError, ImpossibleEvidenceError, ModelError
 from kikuchi.core.labelled import html_facts
 from kikuchi.core.text import printable
 from kikuchi.graphs.factor_graph import FactorGraph, Variable
+from kikuchi.inference.method import certain_bounds
 from kikuchi.inference.registry import infer
 from kikuchi.query.cache import cache_of
 from kikuchi.query.conflicts import impossible
 from kikuchi.query.foreign import as_model
+from kikuchi.query.patterns import log_of
 from kikuchi.query.question import Given, asked_variables, given, state_labels
 
 _MOST_ENTRIES = 2**24  # of one table in an exact elimination
 _BOUND_ENTRIES = 2**20  # of one table in an elimination that bounds
+_EXACT_PART = 0.4  # of the time: for an exact elimination
+_BOUND_PART = 0.3  # of the time left: for an elimination that bounds
+_START_PART = 0.5  # of the time left: for the state that the search starts from
+_LEAST_SECONDS = 0.01  # for the weight of a state
 _SWEEPS = 5  # of local search
+
+_UNFIT = "the tables of this elimination do not fit the budget"
 
 Table = tuple[tuple[int, ...], Array]
 
@@ -122,7 +131,9 @@ def _solve(
         limit = min(limit, max(clock.budget.bytes // 64, 16))
     hidden = set(range(graph.n_variables)) - set(free) - set(known.states)
     try:
-        left = eliminate(graph, tables, hidden, limit, lambda v: _log_sum)
+        first = clock.left(_EXACT_PART).start()
+        _require_small(graph, tables, hidden, limit, first)
+        left = eliminate(graph, tables, hidden, limit, lambda v: _log_sum, first)
         return _maximised(graph, left, free, known, clock)
     except BudgetError:
         return _bounded(graph, tables, free, known, clock, min(limit, _BOUND_ENTRIES))
@@ -159,20 +170,29 @@ def eliminate(
     variables: set[int],
     limit: float,
     how: Callable[[int], Reduce],
+    clock: Clock,
     *,
     split: bool = False,
 ) -> list[Table]:
     """Eliminate variables, each by its own reduction, the one with the smallest product first.
 
-    A product of more than `limit` entries is refused, or with `split` made in pieces, of which the
-    first is reduced as asked and the others by their maximum: an upper bound.
+    A product of more than `limit` entries is refused, as are tables that together exceed the memory
+    of the `clock`, and work beyond its time. With `split` none is: products are made in pieces that
+    fit, of which the first is reduced as asked and the others by their maximum, an upper bound, and
+    variables that are left when the time is over are eliminated at the maximum of each table.
     """
     buckets = _EliminationQueue(graph, tables, variables)
+    memory = math.inf if clock.budget.bytes is None else clock.budget.bytes / 8
     while buckets.of:
+        late = clock.expired
+        if late and split:
+            return [((), np.array(_loosest(buckets, how)))]
         v, bucket, size = buckets.pop()
-        if not split and size > limit:
-            raise BudgetError("the tables of this elimination do not fit")
-        pieces = _pieces(buckets.cards, bucket, limit) if split else [bucket] if bucket else []
+        room = 0.5 * (memory - buckets.entries)
+        if not split and (late or size > min(limit, room)):
+            raise BudgetError(_UNFIT)
+        largest = max(min(limit, room), 1.0)
+        pieces = _pieces(buckets.cards, bucket, largest) if split else [bucket] if bucket else []
         for k, piece in enumerate(pieces):
             scope, table = _product(graph, piece)
             reduce = how(v) if k == 0 else _maximum
@@ -182,6 +202,30 @@ def eliminate(
             buckets.add(((), np.array(float(np.log(buckets.cards[v])))))
         buckets.update()
     return list(buckets.tables.values())
+
+
+def _require_small(
+    graph: FactorGraph, tables: list[Table], variables: set[int], limit: float, clock: Clock
+) -> None:
+    """Refuse an elimination with a product of more than `limit` entries, before any is made."""
+    nothing = np.zeros(0)
+    buckets = _EliminationQueue(graph, [(scope, nothing) for scope, _ in tables], variables)
+    while buckets.of:
+        v, bucket, size = buckets.pop()
+        if size > limit or clock.expired:
+            raise BudgetError(_UNFIT)
+        scope = set().union(*(scope for scope, _ in bucket)) - {v}
+        buckets.add((tuple(scope), nothing))
+        buckets.update()
+
+
+def _loosest(buckets: _EliminationQueue, how: Callable[[int], Reduce]) -> float:
+    """An upper bound on what eliminating all variables that are left would give: the maximum of
+    each table, times the number of states of the variables that are summed out.
+    """
+    counts = [float(buckets.cards[v]) for v in buckets.of if how(v) is _log_sum]
+    tops = [float(table.max()) for _, table in buckets.tables.values()]
+    return float(np.sum(np.log(counts))) + sum(tops)
 
 
 class _EliminationQueue:
@@ -197,6 +241,7 @@ class _EliminationQueue:
         self.queue: list[tuple[float, int]] = []
         self.changed = set(variables)
         self.count = 0
+        self.entries = 0  # of all tables
         for table in tables:
             self.add(table)
         self.update()
@@ -204,6 +249,7 @@ class _EliminationQueue:
     def add(self, table: Table) -> None:
         """Put a table into the buckets of its variables."""
         self.tables[self.count] = table
+        self.entries += table[1].size
         for v in table[0]:
             if v in self.of:
                 self.of[v].add(self.count)
@@ -227,6 +273,7 @@ class _EliminationQueue:
             size, v = heapq.heappop(self.queue)
         del self.sizes[v]
         bucket = [self.tables.pop(k) for k in sorted(self.of.pop(v))]
+        self.entries -= sum(table.size for _, table in bucket)
         for scope, _ in bucket:
             for u in scope:
                 if u in self.of:
@@ -284,52 +331,58 @@ def _bounded(
 ) -> tuple[dict[int, int], float, float]:
     """States by local search with their weight from below, and a bound on that of any states."""
     wanted = set(free)
-    everything = set().union(*(scope for scope, _ in tables)) | wanted
+    everything = set(range(graph.n_variables)) - set(known.states)
     left = eliminate(
         graph,
         tables,
         everything,
         limit,
         lambda v: _maximum if v in wanted else _log_sum,
+        clock.left(_BOUND_PART).start(),
         split=True,
     )
     upper = sum(float(table) for _, table in left)
     if upper == -np.inf:
         raise impossible(graph, known)
-    states, lower = _searched(graph, tables, free, clock)
+    states, lower = _searched(graph, free, known, clock)
     return states, lower, max(upper, lower)
 
 
 def _searched(
-    graph: FactorGraph, tables: list[Table], free: list[int], clock: Clock
+    graph: FactorGraph, free: list[int], known: Given, clock: Clock
 ) -> tuple[dict[int, int], float]:
-    """Coordinate ascent on the weight of the wanted states, from their most probable marginals."""
-    model = FactorGraph(
-        graph.cardinalities,
-        [(scope, table) for scope, table in tables if scope],
-        log=True,
-        log_constant=sum(float(table) for scope, table in tables if not scope),
-    )
+    """Coordinate ascent on the weight of the wanted states, from their most probable marginals.
 
-    def value(states: dict[int, int]) -> float:
-        try:
-            found = infer(model, "auto", evidence=states, budget=clock.budget)
-        except ImpossibleEvidenceError:
-            return -np.inf
-        return -np.inf if found.log_z_lower is None else float(found.log_z_lower)
-
-    start = infer(model, "auto", budget=clock.budget)
+    Every weight is a lower bound that was found in a share of the time that is left.
+    """
+    model = graph.with_fields([(v, log_of(w)) for v, w in known.weights.items()])
+    moves = [(v, k) for v in free for k in range(int(graph.cardinalities[v]))]
+    start = infer(model, "auto", evidence=known.states, budget=clock.left(_START_PART))
     states = {v: int(np.argmax(start[v])) for v in free}
-    best = value(states)
+    best = _weight_of(model, {**known.states, **states}, clock.left(1.0 / (1 + len(moves))))
     for _ in range(_SWEEPS):
         before = best
-        for v in free:
-            for k in range(int(graph.cardinalities[v])):
-                if k == states[v] or clock.expired:
-                    continue
-                tried = value({**states, v: k})
-                if tried > best:
-                    states, best = {**states, v: k}, tried
+        for number, (v, k) in enumerate(moves):
+            if k == states[v] or clock.seconds_left < _LEAST_SECONDS:
+                continue
+            tried = {**states, v: k}
+            budget = clock.left(1.0 / (len(moves) - number))
+            weight = _weight_of(model, {**known.states, **tried}, budget)
+            if weight > best:
+                states, best = tried, weight
         if best <= before or clock.expired:
             break
     return states, best
+
+
+def _weight_of(model: FactorGraph, states: dict[int, int], budget: Budget) -> float:
+    """A lower bound on the logarithm of the weight of some states, the others summed out."""
+    try:
+        found = infer(model, "auto", evidence=states, budget=budget)
+    except ImpossibleEvidenceError:
+        return -np.inf
+    except BudgetError:
+        rest = model.reduce(states).graph
+        even = np.repeat(1.0 / rest.cardinalities, rest.cardinalities)
+        return certain_bounds(rest, even)[0] + rest.log_constant
+    return -np.inf if found.log_z_lower is None else float(found.log_z_lower)

@@ -17,6 +17,7 @@ from kikuchi.graphs.picture import edge_numbers
 from kikuchi.inference.registry import parse_method
 from kikuchi.learning.data import Data
 from kikuchi.learning.fit import Fit
+from kikuchi.learning.networks import structure_score
 from kikuchi.learning.registry import parse_learner
 from kikuchi.plots.learning import moments, strengths
 from kikuchi.reports import html, model_parts, page, wording
@@ -63,7 +64,7 @@ def learn_report(
         title=f"{_what(fit)} learnt from {source or 'a table of data'}",
         subtitle=f"By {fit.learner}, with how well it explains the data",
         warnings=_warnings(fit),
-        tiles=_tiles(fit),
+        tiles=[*_tiles(fit), *_structure(fit.graph, data, graph)],
         answer=_found(fit.graph, beliefs),
         sections={
             "Conditional probability tables": _tables(fit.graph),
@@ -75,6 +76,15 @@ def learn_report(
         },
         python=_python(fit, data, source, graph),
     ).write(path, command)
+
+
+def _structure(model: FactorGraph, data: Data, graph: str | None) -> list[page.Tile]:
+    """The score of the arrows: the one that the search for them used, else BIC."""
+    if not (model.is_directed and data.complete):
+        return []
+    search, _, score = (graph or "").strip().lower().partition(":")
+    name = score if search == "hill-climb" and score else "bic"
+    return [page.Tile(name.upper(), f"{structure_score(model, data, name):.3f}")]
 
 
 def _what(fit: Fit) -> str:
@@ -146,10 +156,9 @@ def _tiles(fit: Fit) -> list[page.Tile]:
         page.Tile(label + ", exact" * value.endswith(" (exact)"), value.removesuffix(" (exact)"))
         for label, value in scores
     ]
-    held_out = getattr(fit, "held_out", None)
-    if held_out is not None:
-        figure = wording.likelihood(held_out).removesuffix(" (exact)")
-        tiles.insert(1, page.Tile(f"on {text.count(held_out.rows, 'held-out row')}", figure))
+    if fit.held_out is not None:
+        figure = wording.likelihood(fit.held_out).removesuffix(" (exact)")
+        tiles.insert(1, page.Tile(f"on {text.count(fit.held_out.rows, 'held-out row')}", figure))
     if fit.objective is not None and fit.trace.objective_name != "log-likelihood per row":
         label = f"objective: {wording.objective_name(fit)}"
         tiles.append(page.Tile(label, text.log_z(fit.objective, 6)))

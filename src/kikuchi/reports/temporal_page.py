@@ -73,8 +73,8 @@ def _parameters(evaluation: TemporalEvaluation) -> list[Item]:
                         "Transition of the states, what each state adds to each output, and the "
                         "gain by which the errors of the outputs correct the states.")]  # fmt: skip
     if kind == "hmm":
-        states = [[f"state {k}" for k in range(e.model_.n_states)]]
-        figure = plots.matrices([e.model_.transition], ["transition"], rows=states, columns=states)
+        labels = [[f"state {k}" for k in range(e.model_.n_states)]]
+        figure = plots.matrices([e.model_.transition], ["transition"], rows=labels, columns=labels)
         return [Picture(figure, "Probability of each state (column) after each state (row)."),
                 *_emission(e.model_.emission)]  # fmt: skip
     if kind in ("factorial", "hopping"):

@@ -157,7 +157,8 @@ class Estimator(FitResults, BaseEstimator):  # type: ignore[misc]
             here = [name for name in _OTHER_NAMES.get(unknown, ()) if name in known]
             hint = f"it is called {here[0]} here" if here else suggestion(unknown, known)
             raise UnknownOptionError(f"{cls.__name__} has no option {unknown!r}; {hint}")
-        return super().__new__(cls)
+        made: Self = super().__new__(cls)
+        return made
 
     # ------------------------------------------------------------------ for the families
 
@@ -501,7 +502,17 @@ def _read_options(about: Mapping[str, Any]) -> dict[str, Any]:
     options = of_type(about, "options", dict)
     if written := sorted(_NOT_IN_FILES & options.keys()):
         raise DataError(f"its options have {', '.join(written)}, which belong to no file")
+    for name, value in options.items():
+        if name != "random_state" and _has_large_number(value):
+            raise DataError(f"its option {name} has a whole number of more than 64 bits")
     return options | {k: tuple(options[k]) for k in about.get("tuples", [])}
+
+
+def _has_large_number(value: Any) -> bool:
+    """Whether a value of a JSON file has a whole number that no array can hold."""
+    if isinstance(value, dict | list):
+        return any(map(_has_large_number, value.values() if isinstance(value, dict) else value))
+    return isinstance(value, int) and abs(value) >= 2**63
 
 
 def _forms(arrays: Mapping[str, Any]) -> dict[str, list[Any]]:

@@ -94,6 +94,23 @@ def test_files_of_pyagrum(ending: str, tmp_path) -> None:
     )
 
 
+def test_pyagrum_reads_our_xdsl_where_it_can_read_it_rightly(tmp_path) -> None:
+    """It takes two parents of a node in the opposite order to GeNIe: then it must not read."""
+    gum = pytest.importorskip("pyagrum")
+    chain = kk.bayesian_network(
+        {"x y": 3, "z": 2},
+        {"x y": ([], [0.2, 0.3, 0.5]), "z": (["x y"], [[0.1, 0.9], [0.2, 0.8], [0.7, 0.3]])},
+    )
+    with pytest.warns(UserWarning, match="'x y' as 'x_y'"):
+        kk.write(chain, tmp_path / "chain.xdsl")
+    theirs = gum.loadBN(str(tmp_path / "chain.xdsl"))
+    np.testing.assert_allclose(theirs.cpt("z").toarray(), chain.table(1), atol=1e-6)
+    assert "<name>x y</name>" in (tmp_path / "chain.xdsl").read_text()
+    kk.write(kk.example("asia"), tmp_path / "asia.xdsl")
+    with pytest.raises(gum.GumException, match="extensions"):
+        gum.loadBN(str(tmp_path / "asia.xdsl"))
+
+
 @pytest.mark.parametrize("order", ["abc", "cab"])
 def test_markov_files_of_pyagrum(order: str, tmp_path) -> None:
     """Its scopes are in any order; the table's own is a comment behind its size."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
 import typer
 
@@ -35,6 +35,7 @@ METHODS = EstimatorOptions(
         "max_iter": "--iterations N",
         "processes": "--processes N",
     },
+    learning=("restarts", "max_iter", "processes"),
     elsewhere={
         "n_sources": "--sources",
         "sources": "--prior",
@@ -66,6 +67,8 @@ LostOrNotConverged = Annotated[
 @dataclass(frozen=True)
 class SourceOptions:
     """Which model is fitted, how many sources it has, and how they are distributed."""
+
+    HEADING: ClassVar[str] = "Model"
 
     sources: str = flag("--sources -n N", "How many, or auto: by BIC.", "auto")
     method: str = flag("--method -m M", "mean-field, bayesian or infomax.", "mean-field")

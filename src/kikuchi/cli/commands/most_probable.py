@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
 from kikuchi import __version__
 from kikuchi.cli import options
-from kikuchi.cli.command import Limits, PageOutput, finish, grouped
+from kikuchi.cli.command import Limits, PageOutput, WritePage, finish, grouped
 from kikuchi.cli.options import argument, option
 from kikuchi.cli.questions import LikelihoodTexts, Observations
 from kikuchi.core.answer import Answer, TextTable
 
 if TYPE_CHECKING:
+    from kikuchi.graphs.factor_graph import FactorGraph
     from kikuchi.query.marginal_map import MarginalMap
     from kikuchi.query.most_probable import Explanations
 
@@ -49,7 +51,6 @@ def most_probable(
     output.check(model)
     from kikuchi.query.marginal_map import marginal_map
     from kikuchi.query.most_probable import most_probable as find
-    from kikuchi.query.question import state_labels
 
     graph = load_model(model, format)
     states, marginals = evidence_of(graph, observed)
@@ -58,51 +59,20 @@ def most_probable(
     weights = by_name(graph, likelihoods_of(graph, likelihood))
     given = by_name(graph, states)
     text = given_text(graph, states)
-    if variables:
-        if best != 1:
-            raise KikuchiError("--best is for states of all variables; leave the names out")
-        asked = [named(graph, variable_number(graph, word)) for word in variables]
+    asked = [named(graph, variable_number(graph, word)) for word in variables or []]
+    if asked and best != 1:
+        raise KikuchiError("--best is for states of all variables; leave the names out")
+    answer: GivenAnswer
+    if asked:
         found = marginal_map(graph, asked, given, likelihood=weights, budget=budget)
-        answer: GivenAnswer = MarginalMapAnswer(model, text, found)
-        call, more = "found = kk.marginal_map", {"variables": asked}
-        best_states = found.states
-        tiles = [
-            ("log-weight", f"{found.log_weight:.6f}"),
-            ("exact", "yes" if found.exact else "no"),
-        ]
+        answer = MarginalMapAnswer(model, text, found)
     else:
         several = find(graph, given, best=best, likelihood=weights, budget=budget)
         answer = BestStatesAnswer(model, text, several)
-        call, more = "found = kk.most_probable", {"best": best}
-        best_states = several[0].states
-        tiles = [("probability of the best", f"{several[0].probability:.6g}")]
-
-    def page(path: Path, command: str) -> None:
-        from kikuchi.reports.answer_pages import most_probable_page, python_call
-        from kikuchi.reports.network_part import network_part
-        from kikuchi.reports.page import Tile
-
-        numbers = {}
-        for name, state in best_states.items():
-            v = variable_number(graph, name)
-            numbers[v] = list(state_labels(graph, v)).index(state)
-        known = {"evidence": given, "likelihood": weights}
-
-        def certain(drawn: list[int]) -> dict[int, list[float]]:
-            cards = graph.cardinalities
-            return {v: [float(k == numbers[v]) for k in range(int(cards[v]))]
-                    for v in drawn if v in numbers}  # fmt: skip
-
-        most_probable_page(
-            answer,
-            given=text,
-            model=model,
-            tiles=[Tile(*pair) for pair in tiles],
-            network=network_part(graph, list(numbers), states, certain),
-            python=python_call(model, call, **more, **{k: v for k, v in known.items() if v}),
-        ).write(path, command)
-
-    finish(answer, output, page=page)
+    arguments: dict[str, Any] = {"variables": asked} if asked else {"best": best}
+    arguments |= {"evidence": given} if given else {}
+    arguments |= {"likelihood": weights} if weights else {}
+    finish(answer, output, page=answer.page(graph, states, arguments))
 
 
 @dataclass(frozen=True)
@@ -112,6 +82,46 @@ class GivenAnswer(Answer):
     model: str
     given: str
     found: Any
+
+    call: ClassVar[str]
+
+    @property
+    def best(self) -> Mapping[str, str]:
+        """The best states by variable."""
+        raise NotImplementedError
+
+    @property
+    def figure(self) -> tuple[str, str]:
+        """How probable the best states are."""
+        raise NotImplementedError
+
+    def page(
+        self, graph: FactorGraph, observed: dict[int, int], arguments: dict[str, Any]
+    ) -> WritePage:
+        """Writes the page: the states in the network, as if they were certain."""
+
+        def certain(drawn: list[int]) -> dict[int, list[float]]:
+            return {v: [float(state == best[v]) for state in state_labels(graph, v)]
+                    for v in drawn if v in best}  # fmt: skip
+
+        def page(path: Path, command: str) -> None:
+            most_probable_page(
+                self,
+                given=self.given,
+                model=self.model,
+                tiles=[Tile(*self.figure)],
+                network=network_part(graph, list(best), observed, certain),
+                python=python_call(self.model, f"found = kk.{self.call}", **arguments),
+            ).write(path, command)
+
+        from kikuchi.cli.inputs import variable_number
+        from kikuchi.query.question import state_labels
+        from kikuchi.reports.answer_pages import most_probable_page, python_call
+        from kikuchi.reports.network_part import network_part
+        from kikuchi.reports.page import Tile
+
+        best = {variable_number(graph, name): state for name, state in self.best.items()}
+        return page
 
     def to_dict(self) -> dict[str, Any]:
         """The answer with the model, what was given, and the version."""
@@ -123,6 +133,18 @@ class BestStatesAnswer(GivenAnswer):
     """The best states of all variables."""
 
     found: Explanations
+    call = "most_probable"
+
+    @property
+    def best(self) -> Mapping[str, str]:
+        """The states of the first answer."""
+        states: Mapping[str, str] = self.found[0].states
+        return states
+
+    @property
+    def figure(self) -> tuple[str, str]:
+        """The probability of the first answer."""
+        return "probability of the best", f"{self.found[0].probability:.6g}"
 
     def facts(self) -> list[tuple[str, str]]:
         """The question."""
@@ -140,6 +162,19 @@ class MarginalMapAnswer(GivenAnswer):
     """A marginal MAP state."""
 
     found: MarginalMap
+    call = "marginal_map"
+
+    @property
+    def best(self) -> Mapping[str, str]:
+        """The states that were asked for."""
+        return self.found.states
+
+    @property
+    def figure(self) -> tuple[str, str]:
+        """The log-weight, exact or a bound."""
+        return "log-weight" + (
+            "" if self.found.exact else ", at least"
+        ), f"{self.found.log_weight:.6f}"
 
     def facts(self) -> list[tuple[str, str]]:
         """The question and the weight of the state, or its bounds."""

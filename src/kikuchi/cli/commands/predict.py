@@ -41,6 +41,19 @@ class Workers:
     cluster: options.Cluster = None
 
 
+@dataclass(frozen=True)
+class WrittenCases:
+    """What is written for each case."""
+
+    keep: Kept = None
+    skip_impossible: SkipImpossible = False
+
+    @property
+    def kept(self) -> list[str]:
+        """Columns to write before the answers."""
+        return [word.strip() for word in (self.keep or "").split(",") if word.strip()]
+
+
 @grouped
 def predict(
     model: options.Model,
@@ -48,10 +61,9 @@ def predict(
     out: OutFile,
     targets: Targets = None,
     method: MethodText = "auto",
-    keep: Kept = None,
-    skip_impossible: SkipImpossible = False,
     format: options.Format = None,
     *,
+    rows: WrittenCases,
     workers: Workers,
     limits: Limits,
     output: PageOutput,
@@ -74,7 +86,6 @@ def predict(
     graph = load_model(model, format)
     words = [word.strip() for word in (targets or "").split(",") if word.strip()]
     asked = [named(graph, variable_number(graph, word)) for word in words]
-    kept = [word.strip() for word in (keep or "").split(",") if word.strip()]
     with optional_cluster(workers.cluster), ProgressBar("cases", quiet=output.quiet) as progress:
         done = predict_file(
             graph,
@@ -82,18 +93,18 @@ def predict(
             out,
             asked or None,
             method=method,
-            impossible="missing" if skip_impossible else "error",
+            impossible="missing" if rows.skip_impossible else "error",
             processes=workers.processes,
             budget=budget,
             progress=progress,
-            keep=kept,
+            keep=rows.kept,
         )
     answer = PredictionAnswer(model, cases, done)
 
     def page(path: Path, command: str) -> None:
         from kikuchi.reports.answer_pages import predict_page, read_model
 
-        more = f", keep={kept!r}" if kept else ""
+        more = f", keep={rows.kept!r}" if rows.kept else ""
 
         call = (
             f"kk.predict_file(graph, {cases!r}, {str(out)!r}, {asked or None!r}, "

@@ -8,12 +8,14 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from kikuchi import __version__
 from kikuchi.cli import options
-from kikuchi.cli.command import Limits, PageOutput, finish, grouped
+from kikuchi.cli.command import Limits, PageOutput, WritePage, finish, grouped
 from kikuchi.cli.options import argument, option
 from kikuchi.cli.questions import LikelihoodTexts, Observations
 from kikuchi.core.answer import Answer, TextTable
 
 if TYPE_CHECKING:
+    from kikuchi.core.budget import Budget
+    from kikuchi.graphs.factor_graph import FactorGraph
     from kikuchi.query.answers import Distributions, JointDistribution
 
 Asked = Annotated[
@@ -67,30 +69,51 @@ def query(
     found = ask(graph, **wanted, **evidence, method=method, budget=budget)
     answer = QuestionAnswer(model, given_text(graph, states), found)
 
+    settings = {**evidence, "method": method}
+    page = question_page(graph, answer, wanted, settings, budget)
+    finish(answer, output, page=page)
+
+
+def question_page(
+    graph: FactorGraph,
+    answer: QuestionAnswer,
+    wanted: dict[str, Any],
+    settings: dict[str, Any],
+    budget: Budget,
+) -> WritePage:
+    """Writes the page of an answer; `wanted` and `settings` are the arguments of the question."""
+    from kikuchi.query.query import query as ask
+
     def distributions(numbers: list[int]) -> dict[int, Any]:
+        from kikuchi.cli.questions import named
+
         names = [named(graph, v) for v in numbers]
         if not names:
             return {}
-        several = ask(graph, names, **evidence, method=method, budget=budget)
-        return {v: several[str(name)].values_array for v, name in zip(numbers, names, strict=True)}
+        several = ask(graph, names, **settings, budget=budget)
+        found = [several[name] for name in several]  # in the order of the question
+        return {v: one.values_array for v, one in zip(numbers, found, strict=True)}
 
     def page(path: Path, command: str) -> None:
         from kikuchi.reports.answer_pages import python_call, query_page
+        from kikuchi.reports.evidence import as_observed, observed_states
         from kikuchi.reports.network_part import network_part
 
-        chosen = [variable_number(graph, word) for word in variables or []]
-        known = {name: value for name, value in evidence.items() if value}
+        asked = next(iter(wanted.values())) or []
+        chosen = [graph.index(name) for name in asked] or range(graph.n_variables)
+        states = observed_states(as_observed(graph, settings["evidence"]))
+        known = {name: value for name, value in settings.items() if value}
         query_page(
             answer,
-            found,
+            answer.answer,
             asked=[str(name) for name in asked],
             given=answer.given,
-            model=model,
-            network=network_part(graph, chosen or range(graph.n_variables), states, distributions),
-            python=python_call(model, "answer = kk.query", **wanted, **known, method=method),
+            model=answer.model,
+            network=network_part(graph, chosen, states, distributions),
+            python=python_call(answer.model, "answer = kk.query", **wanted, **known),
         ).write(path, command)
 
-    finish(answer, output, page=page)
+    return page
 
 
 @dataclass(frozen=True)

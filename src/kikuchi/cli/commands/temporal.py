@@ -9,7 +9,7 @@ import typing
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, NamedTuple
 
 import typer
 
@@ -60,6 +60,7 @@ KINDS = EstimatorOptions(
     },
     noun="kind of model",
     elsewhere={"random_state": "--seed"},
+    learning=("learner", "restarts", "passes", "max_iter", "tol"),
 )
 _CHAINS = ("factorial", "hopping")
 
@@ -85,14 +86,24 @@ Smooth = Annotated[bool, option("--smooth", "Given all rows, not only those befo
 class SequenceOptions:
     """Which columns, which model, and chains."""
 
+    HEADING: ClassVar[str] = "Data"
+
     model: Path | None = flag("--model FILE", "A fitted model, instead of fitting one.")
     columns: str | None = flag("--columns NAMES", "Columns to use, between commas.  [all]")
-    inputs: str | None = flag("--inputs NAMES", "Columns that are known inputs of an ssm.")
-    label: str | None = flag("--label NAME", "Column of labels of probit.  [the last]")
-    chains: str | None = flag("--chains N,N", "States of each chain.  [2,2]")
-    lags: str | None = flag("--lags N,N", "Frames that each chain of hopping spans.  [1,2]")
+    inputs: str | None = flag(
+        "--inputs NAMES", "Columns that are known inputs of an ssm.", only=["ssm"]
+    )
+    label: str | None = flag(
+        "--label NAME", "Column of labels of probit.  [the last]", only=["probit"]
+    )
+    chains: str | None = flag("--chains N,N", "States of each chain.  [2,2]", only=_CHAINS)
+    lags: str | None = flag(
+        "--lags N,N", "Frames that each chain of hopping spans.  [1,2]", only=["hopping"]
+    )
     method: str | None = flag(
-        "--method M", "Posterior of factorial and hopping: mean-field, bp or exact.  [mean-field]"
+        "--method M",
+        "Posterior of factorial and hopping: mean-field, bp or exact.  [mean-field]",
+        only=_CHAINS,
     )
     table: Path | None = flag("--table OUT.csv", "Write the answer as a table.")
 

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
 from kikuchi import __version__
 from kikuchi.cli import options
@@ -25,6 +25,8 @@ ENERGY = "energy"
 NETWORKS = ("bayesnn", "bayesnn-classes")
 BELIEF_NETWORKS = ("sbn", "noisy-or", "threshold")
 FLOWS = ("flow", "flow-mixture", "flow-classes")
+MACHINES = ("rbm", "machine")
+PREDICTING = (*NETWORKS, "threshold", "flow-classes")
 LOG_Z = ("exact", "ais")
 
 MODELS = EstimatorOptions(
@@ -83,6 +85,21 @@ MODELS = EstimatorOptions(
     defaults={"n_hidden": 100},
     same={"hidden": "n_hidden"},
     elsewhere={"random_state": "--seed", "dtype": "--double"},
+    learning=(
+        "learner",
+        "optimiser",
+        "learning_rate",
+        "momentum",
+        "weight_decay",
+        "schedule",
+        "batch_size",
+        "epochs",
+        "rule",
+        "restarts",
+        "max_iter",
+        "average",
+        "patience",
+    ),
 )
 
 Kind = Annotated[
@@ -103,15 +120,23 @@ ModelFile = Annotated[Path, option("--out -o MODEL", "File to write: .safetensor
 class TrainingOptions:
     """How the training is run and measured."""
 
+    HEADING: ClassVar[str] = "Learning"
+
     target: str | None = flag(
         "--target COLUMN",
         "Column to predict: needed by bayesnn, bayesnn-classes, threshold and flow-classes.",
+        only=PREDICTING,
     )
-    prune: bool = flag("--prune", "Remove inputs and units of a Bayesian neural network.", False)
-    log_z: str | None = flag("--log-z HOW", "Log-likelihoods too: exact or ais.")
-    double: bool = flag("--double", "float64; otherwise float32.", False)
+    prune: bool = flag(
+        "--prune", "Remove inputs and units of a Bayesian neural network.", False, only=NETWORKS
+    )
+    log_z: str | None = flag(
+        "--log-z HOW", "Log-likelihoods too: exact or ais.",
+        only=(*MACHINES, ENERGY, *BELIEF_NETWORKS),
+    )  # fmt: skip
+    double: bool = flag("--double", "float64; otherwise float32.", False, only=(*MACHINES, *FLOWS))
     transposed: bool = flag(
-        "--transposed", "energy: pixels are the rows and images the columns.", False
+        "--transposed", "energy: pixels are the rows and images the columns.", False, only=(ENERGY,)
     )
     resume: bool = flag("--resume", "Go on from MODEL.part if there is one.", False)
     seconds: options.Seconds = None
@@ -154,7 +179,7 @@ def train(
 ) -> None:
     """Train a model on rows of data and save it.
 
-    The options depend on KIND: `kikuchi train rbm --help` shows those of its family only.
+    The options depend on KIND: `kikuchi train rbm --help` shows those of that kind only.
     `kikuchi train energy PATCHES.npz` learns overcomplete features of what `kikuchi patches` wrote,
     `kikuchi train bayesnn TABLE.csv --target COLUMN` predicts a column by all others.
     While it runs, MODEL.part holds the state of the training, from which --resume goes on.
@@ -302,9 +327,9 @@ def _pixels(rows: Any, held_out: Any, estimator: Any) -> Any:
     return prepare_transposed(rows.undone() if isinstance(rows, Patches) else rows, estimator)
 
 
-def _check_names(kind: str, out: Path, training: TrainingOptions, hidden: int | None) -> None:
+def _check_names(kind: str, out: Path, training: TrainingOptions, hidden: int | str | None) -> None:
     MODELS.check(kind)
-    if kind != ENERGY and hidden is not None and hidden < 1:
+    if kind != ENERGY and isinstance(hidden, int) and hidden < 1:
         raise KikuchiError(f"--hidden must be at least 1, got {hidden}")
     if out.suffix.lower() != ".safetensors":
         raise KikuchiError(f"{out}: models are written as .safetensors files")
@@ -314,7 +339,7 @@ def _check_names(kind: str, out: Path, training: TrainingOptions, hidden: int | 
         raise KikuchiError(f"--transposed is for energy, not for {kind}")
     if kind == ENERGY and training.double:
         raise KikuchiError("energy models learn in float32; leave --double out")
-    if kind in (*NETWORKS, "threshold", "flow-classes"):
+    if kind in PREDICTING:
         if training.target is None:
             raise KikuchiError(f"{kind} predicts a column: give its name as --target")
     elif training.target is not None:

@@ -247,8 +247,9 @@ def _determined(reader: NetworkReader, node: Element, name: str) -> Any:
 def xdsl_text(graph: FactorGraph) -> Iterator[str]:
     """The text of a directed model for GeNIe, in pieces; names become identifiers where needed.
 
-    There is no part `extensions`, without which pyAgrum refuses a file: it takes the parents of a
-    node in the opposite order to GeNIe, and would answer wrongly.
+    pyAgrum refuses a file without the part `extensions`, and takes the parents of a node in the
+    opposite order to GeNIe. So that part, with the names as the model has them, is written only
+    where no node has two parents: no file with such a node can be right for both programs.
     """
     from kikuchi.graphs.formats.directed import parents_first
 
@@ -265,7 +266,14 @@ def xdsl_text(graph: FactorGraph) -> Iterator[str]:
         numbers = " ".join(repr(p) for row in tables[v].rows for p in row)
         parts += f"      <probabilities>{numbers}</probabilities>\n"
         yield f"    <cpt id={quoteattr(names[v])}>\n{parts}    </cpt>\n"
-    yield "  </nodes>\n</smile>\n"
+    yield "  </nodes>\n"
+    if all(len(table.parents) < 2 for table in tables.values()):
+        yield '  <extensions>\n    <genie version="1.0" app="kikuchi" name="unknown">\n'
+        for identifier, name in zip(names, writer.names, strict=True):
+            shown = escape(_NOT_KEPT.sub("_", name))
+            yield f"      <node id={quoteattr(identifier)}><name>{shown}</name></node>\n"
+        yield "    </genie>\n  </extensions>\n"
+    yield "</smile>\n"
 
 
 def identifiers(names: list[str]) -> list[str]:

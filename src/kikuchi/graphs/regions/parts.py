@@ -12,10 +12,13 @@ from itertools import pairwise
 import numpy as np
 
 from kikuchi.core.arrays import Array, Ints
+from kikuchi.core.budget import require_time
 from kikuchi.core.errors import ModelError
 from kikuchi.graphs.factor_graph import FactorGraph, Variable
 from kikuchi.graphs.regions import sets
 from kikuchi.graphs.regions.sets import SetFamily
+
+_ROOTS_AT_ONCE = 2**12  # that are checked between two looks at the clock
 
 
 @dataclass(frozen=True)
@@ -62,6 +65,8 @@ def sorted_roots(
         if not members:
             raise ModelError(f"root {number} has no variables; leave it out")
         full.append(members)
+        if number % _ROOTS_AT_ONCE == 0:
+            require_time("checking the roots", "use bp")
     return full, explicit
 
 

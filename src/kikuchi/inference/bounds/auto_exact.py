@@ -147,7 +147,9 @@ class ExactCost:
         allowed = _time_left(run)
         overfull = 0.0 if budget.bytes is None else needed / budget.bytes
         fits = sure = False
-        if not plan.complete or overfull > 1.0:
+        if plan.given_up:
+            why = f"the search for a junction tree took too long (width {least}{plan.width} so far)"
+        elif not plan.complete or overfull > 1.0:
             limit = "any memory" if budget.bytes is None else format_bytes(budget.bytes)
             why = f"exact inference does not fit {limit} ({need})"
         elif seconds > _TRIED * allowed:

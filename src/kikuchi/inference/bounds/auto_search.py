@@ -12,7 +12,7 @@ from kikuchi.graphs.regions.builders import region_graph
 from kikuchi.graphs.shapes import grid_shape
 from kikuchi.inference.beliefs import Beliefs
 from kikuchi.inference.bounds.log_z_bounds import LOOPS, Portfolio, bound_schedule, load_loops
-from kikuchi.inference.method import Method, MethodRun, Solution, Step
+from kikuchi.inference.method import Method, MethodRun, Solution, Step, certain_bounds
 from kikuchi.inference.regions.kikuchi import Kikuchi
 from kikuchi.inference.registry import METHODS
 
@@ -26,6 +26,8 @@ _PROPAGATION = (
     "bp:schedule=residual,tol=1e-7",
     "bp:damping=0.5,schedule=residual,tol=1e-7",
 )
+_CHEAP_BOUNDS = ("mf", "trw")
+_FROM_TABLES = "tables"  # names the bounds that cost one look at the tables
 _LEAST_SECONDS = 0.05  # for the first estimate, however late it is
 _SMALL_RESIDUAL = 1e-3  # an estimate counts below it although it had no time to converge
 _TIGHT = 1.0  # nats
@@ -53,11 +55,15 @@ class Search:
     # ------------------------------------------------------------------ approximate
 
     def reserve(self) -> None:
-        """Something to return whatever happens: belief propagation."""
+        """Something to return whatever happens: belief propagation, and a bound on each side."""
         with self.run.clock.paused():
-            load_loops(("bp",), self.graph)
+            load_loops(("bp", *_CHEAP_BOUNDS), self.graph)
         plain = METHODS.parse(_PROPAGATION[0])
-        self.estimate(plain, 0.1 * self.seconds_left, at_least=_LEAST_SECONDS)
+        whole = self.seconds_left
+        least = max(plain.least_seconds(self.graph), _LEAST_SECONDS)
+        self.estimate(plain, 0.1 * whole, at_least=least)
+        for method in map(METHODS.parse, _CHEAP_BOUNDS):
+            self.bound(method, max(0.05 * whole, method.least_seconds(self.graph)))
 
     def first_estimates(self) -> None:
         """Belief propagation, by other schedules too, and cheap bounds."""
@@ -68,8 +74,6 @@ class Search:
         self.estimate(residual, 0.05 * whole)  # often another fixed point
         if not any(beliefs.converged for beliefs in self.estimates):
             self.estimate(damped, 0.05 * whole)
-        for text in ("mf", "trw"):
-            self.bound(METHODS.parse(text), 0.05 * whole)
         self.record()
 
     def improve(self, part: float, ibound: int | None) -> None:
@@ -204,6 +208,8 @@ class Search:
             reasons = "; ".join(f"{m}: {why}" for m, why in self.portfolio.bounds.skipped.items())
             raise BudgetError(f"auto: no method gave an answer ({reasons or 'no time'})")
         proved, constant = self.portfolio.bounds, self.graph.log_constant
+        if not math.isfinite(proved.gap):
+            proved.take(*certain_bounds(self.graph, best.flat_marginals), constant, _FROM_TABLES)
         if self.portfolio.interrupted:
             self.run.stopped = "interrupted"
         elif not best.converged:

@@ -102,6 +102,14 @@ class LogZBounds:
         high = math.inf if beliefs.log_z_upper is None else beliefs.log_z_upper
         self._improve(low, high, started + beliefs.seconds, beliefs.method)
 
+    def take(self, lower: float, upper: float, constant: float, by: str) -> None:
+        """Take the bounds `lower` and `upper` on log Z minus a `constant`, valid up to rounding,
+        where they improve on those known; `by` names where they come from.
+        """
+        seconds = self.history[-1].seconds if self.history else 0.0
+        low, high = lower + constant - self.rounding, upper + constant + self.rounding
+        self._improve(low, high, seconds, by)
+
     def _improve(self, lower: float, upper: float, seconds: float, method: str) -> None:
         improved = False
         if lower > self.lower:  # False for NaN, which is "not known"

@@ -238,6 +238,7 @@ class Plefka(_Expanded):
     """
 
     name: ClassVar[str] = "plefka"
+    edge_seconds: ClassVar[float] = 9e-7
     summary: ClassVar[str] = "Plefka expansion to order 1 (mf), 2 (tap) or 3: binary pairwise"
 
     order: int = option(3, "terms of the expansion", low=1, high=3)
@@ -261,6 +262,7 @@ class Tap(_Expanded):
     """
 
     name: ClassVar[str] = "tap"
+    edge_seconds: ClassVar[float] = 9e-7
     summary: ClassVar[str] = "TAP: mean field with its reaction term, binary pairwise models"
 
     @property

@@ -144,6 +144,7 @@ class AlphaBP(_PowerMethod):
     """
 
     name: ClassVar[str] = "alpha"
+    edge_seconds: ClassVar[float] = 3e-7
 
     alpha: str | float | Sequence[float] = option(
         "0.5", "of the divergence: one number, or one per factor such as 0.5/0.7"
@@ -217,6 +218,7 @@ class FractionalBP(_PowerMethod):
     """
 
     name: ClassVar[str] = "fractional"
+    edge_seconds: ClassVar[float] = 3e-7
     summary: ClassVar[str] = "fractional BP: belief propagation with weighted informations"
 
     fraction: str | float | Sequence[float] = option(

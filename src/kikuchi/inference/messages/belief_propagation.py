@@ -55,6 +55,7 @@ class BeliefPropagation(Method):
     """
 
     name: ClassVar[str] = "bp"
+    edge_seconds: ClassVar[float] = 1e-7
     summary: ClassVar[str] = "Belief propagation: Bethe approximation, exact on forests"
     objective_name: ClassVar[str] = "Bethe log Z"
     exactness = "forests"

@@ -38,6 +38,9 @@ _SINGLE_READINGS = 4  # sweeps after each of which the bound is computed; later 
 _READ_EVERY = 8
 _LARGE = 100_000  # edges
 _SETTING_UP = 0.5  # part of the time left that appearances may take
+_EDGE_SECONDS = 1e-6  # for each edge, to make the messages and read a bound; graphs beyond caches
+_FOREST_SECONDS = 3e-7  # for each edge, to grow a forest
+_LATE = 0.25  # seconds by which a set-up may exceed the limit
 _WINDOW = 100  # sweeps in which the residual must fall, or damping is raised
 _MUST_FALL = 1.0
 _MOST_DAMPING = 0.75
@@ -82,6 +85,7 @@ class TreeReweighted(Method):
     """
 
     name: ClassVar[str] = "trw"
+    edge_seconds: ClassVar[float] = 3e-7
     objective_name: ClassVar[str] = "upper bound"
     exactness = "forests"
     certifies = ("upper",)
@@ -115,7 +119,9 @@ class TreeReweighted(Method):
 
     def _solve(self, graph: FactorGraph, run: MethodRun) -> Solution:
         require_bytes(graph, run.clock.budget, self._copies)
+        _require_seconds(graph, run, _least_forests(graph))
         appearances = self.choose_appearances(graph, run)
+        _require_seconds(graph, run, 0)
         descent = _BoundDescent(self, graph, run, appearances)
         iterations, converged = run.iterate(
             descent.steps(), tol=self.tol, limit=self.max_iterations
@@ -150,6 +156,22 @@ class TreeReweighted(Method):
         allows.
         """
         return self.appearances != "sampled" and bool(np.all(np.diff(graph.scope_offsets) <= 2))
+
+
+def _least_forests(graph: FactorGraph) -> int:
+    """The smallest number of forests that can hold all factors of several variables."""
+    joins = int((np.diff(graph.scope_offsets) - 1).sum())  # of trees, by all factors
+    return -(-joins // max(graph.n_variables - 1, 1))
+
+
+def _require_seconds(graph: FactorGraph, run: MethodRun, forests: int) -> None:
+    """Refuse a set-up with so many forests that cannot end in time."""
+    needed = graph.n_edges * (_EDGE_SECONDS + forests * _FOREST_SECONDS)
+    if needed > run.clock.seconds_left + _LATE:
+        raise OutOfTimeError(
+            f"setting up tree-reweighted messages takes about {needed:.2g} s, more than the budget "
+            "leaves; give more seconds or use mf"
+        )
 
 
 @dataclass(eq=False)

@@ -16,7 +16,7 @@ import numpy as np
 
 from kikuchi.core.arrays import U4, Array, Ints
 from kikuchi.core.budget import Clock
-from kikuchi.core.errors import MethodError
+from kikuchi.core.errors import MethodError, OutOfTimeError
 from kikuchi.core.numerics import segment_sums
 from kikuchi.core.seeds import generator
 from kikuchi.graphs.elimination import eliminate
@@ -33,6 +33,9 @@ _ENTRIES_PER_SECOND = 5e4  # that leave time for a few hundred steps
 _AUTO_RANGE = (2.0**13, 2.0**22)
 _LARGEST_AUTO = 24
 _PLANNING_PART = 0.3  # of the time, after which no larger i-bound is tried
+_EDGE_SECONDS = 1.2e-6  # for each edge of a graph beyond caches, to split it
+_LATE = 0.25  # seconds by which a plan may exceed the limit
+_EFFORT_PER_SECOND = 2e8  # of elimination
 _SWEEP_HOPE = 1.5  # a sweep may be this much narrower than the greedy order
 _HUGE = 2.0**62
 
@@ -407,20 +410,23 @@ def _ends(sizes: Array) -> Ints:
 class Planner:
     """Plans of one graph at several i-bounds; finds those that need no split."""
 
-    def __init__(self, graph: FactorGraph, order: SplitOrder) -> None:
+    def __init__(self, graph: FactorGraph, order: SplitOrder, clock: Clock) -> None:
         self.graph = graph
         self.order: SplitOrder = order
+        self.clock = clock
 
     @cached_property
     def _width(self) -> float:
         """Width of the best order of exact elimination, infinite if that is out of reach."""
-        order = eliminate(self.graph)
+        effort = _EFFORT_PER_SECOND * _PLANNING_PART * self.clock.seconds_left
+        order = eliminate(self.graph, most_effort=effort)
         return order.width if order.complete else math.inf
 
     def plan(self, ibound: int, most: float = math.inf) -> MiniBucketPlan:
         """The plan at an i-bound. Where its order splits, an order of exact elimination that does
         not, with at most `most` table entries, is preferred.
         """
+        self._require_seconds()
         plan = make_plan(self.graph, ibound, self.order, None)
         if plan.exact or self.order != "min-split":
             return plan
@@ -435,8 +441,18 @@ class Planner:
                 return unsplit
         return plan
 
-    def largest(self, clock: Clock) -> MiniBucketPlan:
+    def _require_seconds(self) -> None:
+        """Refuse a plan that cannot be made in the time left."""
+        needed = _EDGE_SECONDS * self.graph.n_edges
+        if needed > self.clock.seconds_left + _LATE:
+            raise OutOfTimeError(
+                f"planning mini-buckets takes about {needed:.2g} s, more than the budget leaves; "
+                "give more seconds or use mf"
+            )
+
+    def largest(self) -> MiniBucketPlan:
         """The plan of the largest i-bound whose tables fit the time and memory of the budget."""
+        clock = self.clock
         budget, most = clock.budget, _AUTO_ENTRIES
         if budget.seconds is not None:
             most = float(np.clip(_ENTRIES_PER_SECOND * budget.seconds, *_AUTO_RANGE))

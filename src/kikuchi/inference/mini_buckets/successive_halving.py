@@ -113,10 +113,10 @@ class MiniBucketSearch:
     # ------------------------------------------------------------------ plans
 
     def _first_plan(self) -> MiniBucketPlan:
-        planner = Planner(self.live.graph, self.options.order)
+        planner = Planner(self.live.graph, self.options.order, self.run.clock)
         if self.options.ibound is not None:
             return planner.plan(self.options.ibound)
-        return planner.largest(self.run.clock)
+        return planner.largest()
 
     def _affordable_orders(self) -> int:
         """How many orders may start; an error if the budget does not allow one."""

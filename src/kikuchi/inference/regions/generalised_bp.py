@@ -38,6 +38,7 @@ class GeneralisedBP(Method):
     """
 
     name: ClassVar[str] = "gbp"
+    edge_seconds: ClassVar[float] = 2e-6
     summary: ClassVar[str] = "Generalised BP: Kikuchi approximation over regions"
     objective_name: ClassVar[str] = "Kikuchi log Z"
     exactness = "forests"

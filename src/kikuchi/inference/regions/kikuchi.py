@@ -48,6 +48,7 @@ class Kikuchi(Method):
     """
 
     name: ClassVar[str] = "kikuchi"
+    edge_seconds: ClassVar[float] = 2e-6
     summary: ClassVar[str] = "Kikuchi free energy over regions, minimised convergently"
     objective_name: ClassVar[str] = "Kikuchi log Z"
     exactness = "forests"

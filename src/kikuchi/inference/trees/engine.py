@@ -422,6 +422,11 @@ def _check_feasible(plan: TreePlan, watch: Watch) -> None:
             "bp, mf or gibbs"
         )
     budget.require_bytes(plan.bytes, _what(plan), ADVICE)
+    if plan.given_up:
+        raise BudgetError(
+            f"no junction tree was found in the time of the budget ({_what(plan)} so far); give "
+            "more seconds, observe more variables, or use another method"
+        )
     if not plan.complete or plan.bytes > _MOST_BYTES:
         raise BudgetError(
             f"{_what(plan)} needs {least}{format_bytes(plan.bytes)} and "

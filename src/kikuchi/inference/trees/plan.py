@@ -38,6 +38,8 @@ _DEFAULT_SECONDS = 600.0  # of exact inference without a limit
 _EFFORT_PER_SECOND = 2e8  # list entries that the search for orders reads
 _PLANNING = 0.25  # part of the time that the search for orders may take
 _MOST_SECONDS = 100.0  # of which this part is taken
+_HOPELESS_BITS = 60.0  # of the largest table
+_SECONDS_PER_ENTRY = 1e-9  # of the cliques, about
 _LEAST_EFFORT = 2e7  # for one order of a large graph
 
 ADVICE = (
@@ -111,6 +113,11 @@ class TreePlan:
     def complete(self) -> bool:
         """False if the search for an order stopped early: all figures are then lower bounds."""
         return self.tree is not None
+
+    @property
+    def given_up(self) -> bool:
+        """True if the search for an order ended for want of time, not of memory."""
+        return self.elimination.given_up
 
     @property
     def width(self) -> int:
@@ -312,16 +319,26 @@ def make_plan(
         elimination = _cheapest(conditioned, seed, clock or Budget().start(), uses)
     else:
         elimination = eliminate(graph, order, seed=seed)
-    plan = _plan(conditioned, order, seed, elimination)
+    hurried = clock is not None and clock.budget.seconds is not None
+    wanted = elimination.complete and not (hurried and _is_hopeless(elimination))
+    plan = _plan(conditioned, order, seed, elimination, wanted)
     _LOG.debug("%s", plan)
     return plan
 
 
+def _is_hopeless(elimination: Elimination) -> bool:
+    """Whether no machine can hold the largest table."""
+    return elimination.log2_weight > _HOPELESS_BITS
+
+
 def _plan(
-    conditioned: Conditioned, order: PlanOrder, seed: int | None, elimination: Elimination
+    conditioned: Conditioned,
+    order: PlanOrder,
+    seed: int | None,
+    elimination: Elimination,
+    with_tree: bool,
 ) -> TreePlan:
-    complete = elimination.complete
-    tree = shape.build_tree(conditioned.graph, elimination) if complete else None
+    tree = shape.build_tree(conditioned.graph, elimination) if with_tree else None
     return TreePlan(conditioned, order, seed, elimination, tree)
 
 
@@ -332,8 +349,11 @@ def _cheapest(conditioned: Conditioned, seed: int | None, clock: Clock, uses: in
     memory = math.inf if budget.bytes is None else budget.bytes
 
     def judge(found: Elimination) -> tuple[float, float]:
-        plan = _plan(conditioned, "cheapest", seed, found)
-        price = plan.seconds() * max(1.0, plan.bytes / memory)
+        if _is_hopeless(found):  # its tree may take longer than all that can be done in time
+            price = _SECONDS_PER_ENTRY * found.cost
+        else:
+            plan = _plan(conditioned, "cheapest", seed, found, found.complete)
+            price = plan.seconds() * max(1.0, plan.bytes / memory)
         return _EFFORT_PER_SECOND * uses * price, price / seconds
 
     return cheapest(

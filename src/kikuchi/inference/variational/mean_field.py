@@ -58,6 +58,7 @@ class MeanField(Method):
     """
 
     name: ClassVar[str] = "mf"
+    edge_seconds: ClassVar[float] = 1.2e-7
     objective_name: ClassVar[str] = "lower bound"
     certifies = ("lower",)
     gives_covariance: ClassVar[bool] = True

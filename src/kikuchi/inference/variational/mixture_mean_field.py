@@ -89,6 +89,7 @@ class MixtureMeanField(Method):
 
     most_interpreted: ClassVar[int] = 0
     name: ClassVar[str] = "mixture-mf"
+    edge_seconds: ClassVar[float] = 2.5e-7
     objective_name: ClassVar[str] = "lower bound"
     certifies = ("lower",)
 

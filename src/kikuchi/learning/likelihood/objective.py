@@ -27,8 +27,9 @@ from kikuchi.inference.registry import parse_method
 from kikuchi.inference.trees.engine import Watch, propagate
 from kikuchi.inference.trees.junction_tree import unconditioned
 from kikuchi.inference.trees.plan import TreePlan, factor_targets, make_plan
-from kikuchi.learning.data import MISSING, Data
+from kikuchi.learning.data import Data
 from kikuchi.learning.likelihood.clamped import PROPAGATIONS, ClampedRows, ClampedRuns, feasible
+from kikuchi.learning.real_numbers import MISSING
 
 Phase = Callable[[Array, Ints | None], tuple[float, Array]]
 
