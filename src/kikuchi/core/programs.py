@@ -102,7 +102,7 @@ def _set(options: dict[str, Any]) -> None:
 # ---------------------------------------------------------------------- how long it takes
 
 
-class _Watch:
+class _ProgramListener:
     """Counts the seconds of compiling within `keeping`, and announces it while it lasts."""
 
     def __init__(self) -> None:
@@ -138,6 +138,6 @@ class _Watch:
 def _listen() -> None:
     from jax import monitoring
 
-    watch = _Watch()
+    watch = _ProgramListener()
     monitoring.register_event_listener(watch.begins_or_hit)
     monitoring.register_event_duration_secs_listener(watch.ends)
