@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Unpack
 import numpy as np
 
 from kikuchi.core.budget import Budget, Clock, RunLimits, limits, named_limits
-from kikuchi.core.compiling import is_interpreted
+from kikuchi.core.compiling import compiles_when_needed
 from kikuchi.core.errors import BudgetError, MethodError
 from kikuchi.core.labelled import html_facts
 from kikuchi.core.progress import Progress, ProgressOption, phase, shown, silent
@@ -271,7 +271,7 @@ def load_loops(texts: tuple[str, ...], graph: FactorGraph) -> None:
     """Load the compiled loops that methods will need on a graph, which takes a while once per
     process: those for binary pairwise positive models, or those for all others.
     """
-    if is_interpreted():
+    if not compiles_when_needed():
         return
     plain = np.all(graph.cardinalities == 2) and np.all(np.diff(graph.scope_offsets) <= 2)
     _load_loops(texts, not (plain and np.isfinite(graph.log_tables).all()))
