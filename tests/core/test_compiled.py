@@ -215,7 +215,7 @@ PLANNED = """
 import sys
 import numpy as np
 from kikuchi.core.compiled import njit
-from kikuchi.core.compiling import COMPILING, PATIENCE, everything_compiled
+from kikuchi.core.compiling import COMPILING, PATIENCE, everything_compiled, patient
 
 @njit(cache=True, error_model="numpy", plain_up_to=10)
 def doubled(x, tables):
@@ -239,6 +239,7 @@ def ask(n):
         ("ask(8)", "1"),
         ("(ask(8), ask(7))[1]", "1"),
         ("(setattr(PATIENCE, 'spent', PATIENCE.limit), ask(7))[1]", "1"),
+        ("(inside := patient(), inside.__enter__(), ask(8))[2]", "0"),
         ("(inside := everything_compiled(), inside.__enter__(), ask(7))[2]", "1"),
     ],
 )

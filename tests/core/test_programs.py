@@ -92,7 +92,7 @@ def taken(monkeypatch):
 def test_a_long_compilation_is_announced_while_it_lasts(taken):
     told = []
     taken.tell = told.append
-    watch = programs._Watch()
+    watch = programs._ProgramListener()
     watch.begins_or_hit(programs._BEGINS)
     watch.ends(programs._ENDS, 0.01)
     time.sleep(0.1)
@@ -105,7 +105,7 @@ def test_a_long_compilation_is_announced_while_it_lasts(taken):
 
 
 def test_a_program_from_disk_is_loaded_not_compiled(taken):
-    watch = programs._Watch()
+    watch = programs._ProgramListener()
     watch.begins_or_hit(programs._BEGINS)
     watch.begins_or_hit(programs._HIT)
     watch.ends(programs._ENDS, 0.02)
@@ -114,7 +114,7 @@ def test_a_program_from_disk_is_loaded_not_compiled(taken):
 
 def test_programs_of_the_user_are_neither_counted_nor_announced(taken, monkeypatch):
     monkeypatch.setattr(programs, "_users", 0)
-    watch = programs._Watch()
+    watch = programs._ProgramListener()
     watch.begins_or_hit(programs._BEGINS)
     watch.ends(programs._ENDS, 5.0)
     assert taken.seconds == 0.0 and not taken.told

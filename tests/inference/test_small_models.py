@@ -11,7 +11,12 @@ import pytest
 
 import kikuchi as kk
 from kikuchi.core.compiled import njit
-from kikuchi.core.compiling import everything_compiled, interpreted, is_interpreted
+from kikuchi.core.compiling import (
+    compiles_when_needed,
+    everything_compiled,
+    interpreted,
+    is_interpreted,
+)
 from kikuchi.core.errors import KikuchiError
 from kikuchi.inference.registry import METHODS
 from kikuchi.inference.small_work import SMALL, loops_for, loops_for_rows
@@ -86,7 +91,8 @@ def test_networks_of_usual_size_are_answered_alike(seed):
         lambda g: [value for _, value in _certified(kk.certify(g, evidence=evidence))],
     ]
     for ask in questions:
-        plain = ask(graph)
+        with interpreted():
+            plain = ask(graph)
         with everything_compiled():
             compiled = ask(_network(seed))  # another one, of which nothing is kept
         np.testing.assert_allclose(plain, compiled, atol=1e-9)
@@ -101,11 +107,13 @@ def _certified(certificate):
 
 def _is_plain(graph, *, rows=None, most=SMALL):
     with loops_for(graph, most) if rows is None else loops_for_rows(graph, rows):
-        return is_interpreted()
+        return not compiles_when_needed()
 
 
 def test_the_work_decides_what_is_compiled():
     assert _is_plain(_network(0))
+    with loops_for(_network(0)):
+        assert not is_interpreted()  # what is on disk is used
     assert not _is_plain(_network(0), most=150)  # many sweeps
     assert _is_plain(kk.complete(14, seed=0), most=150)  # few joint states
     assert not _is_plain(kk.complete(18, seed=0))  # few entries, but a table of 2 ** 18

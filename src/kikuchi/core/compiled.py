@@ -16,7 +16,7 @@ from numba.core.registry import CPUDispatcher
 from numba.core.types import IntegerLiteral
 from numba.core.types.misc import unliteral
 
-from kikuchi.core.compiling import COMPILING, PATIENCE, is_interpreted
+from kikuchi.core.compiling import COMPILING, PATIENCE, compiles_when_needed, is_interpreted
 from kikuchi.core.loop_cache import LoopCache
 
 _WARNED = "KIKUCHI_WARNED_BY"  # the process that warned, so that its workers do not
@@ -96,13 +96,15 @@ class Loop(CPUDispatcher):  # type: ignore[misc]
         """Call it."""
         if is_interpreted():
             return self.py_func(*args, **kwargs)
-        if self.plain_up_to and not self.overloads and self._waits(args):
+        if not self.overloads and self._waits(args):
             with PATIENCE.running():
                 return self.py_func(*args, **kwargs)
         return super().__call__(*args, **kwargs)
 
     def _waits(self, args: tuple[Any, ...]) -> bool:
         """Whether the loop is better not compiled for these arguments."""
+        if not self.plain_up_to and compiles_when_needed():
+            return False
         on_disk = isinstance(self._cache, LoopCache) and self._cache.is_kept()
         return not on_disk and PATIENCE.allows(args, self.plain_up_to)
 

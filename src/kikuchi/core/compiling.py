@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
 from contextvars import ContextVar
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
@@ -30,7 +30,8 @@ def _print_notice(text: str) -> None:
 
 
 _interpreted: ContextVar[bool | None] = ContextVar("interpreted", default=None)
-_patient: ContextVar[bool] = ContextVar("patient", default=True)
+Patient = Literal["never", "planners", "all"]
+_patient: ContextVar[Patient] = ContextVar("patient", default="planners")
 
 
 @contextmanager
@@ -66,12 +67,43 @@ def everything_compiled() -> Iterator[None]:
     ...     is_interpreted()
     False
     """
-    decided, patient = _interpreted.set(False), _patient.set(False)
+    decided, patient = _interpreted.set(False), _patient.set("never")
     try:
         yield
     finally:
         _patient.reset(patient)
         _interpreted.reset(decided)
+
+
+@contextmanager
+def patient() -> Iterator[None]:
+    """Run loops within as plain Python as long as they are not on disk and `PATIENCE` lasts.
+
+    For work that takes some milliseconds of plain Python: less than loading a loop, and far less
+    than compiling it, but more than running it. An outer decision holds.
+
+    >>> with patient():
+    ...     is_interpreted(), compiles_when_needed()
+    (False, False)
+    """
+    if _interpreted.get() is not None:
+        yield
+        return
+    decided, before = _interpreted.set(False), _patient.set("all")
+    try:
+        yield
+    finally:
+        _patient.reset(before)
+        _interpreted.reset(decided)
+
+
+def compiles_when_needed() -> bool:
+    """Whether a loop that is not on disk would be compiled at present, whatever its arguments.
+
+    >>> compiles_when_needed()
+    True
+    """
+    return not is_interpreted() and _patient.get() != "all"
 
 
 def is_interpreted() -> bool:
@@ -102,8 +134,13 @@ class Patience:
         self.spent = 0.0
 
     def allows(self, arguments: tuple[Any, ...], entries: int) -> bool:
-        """Whether a loop may run on these arguments, arrays of at most so many entries."""
-        return _patient.get() and self.spent < self.limit and _entries(arguments) <= entries
+        """Whether a loop may run on these arguments, arrays of at most so many entries; within
+        `patient` any arguments will do.
+        """
+        how = _patient.get()
+        if how == "never" or self.spent >= self.limit:
+            return False
+        return how == "all" or _entries(arguments) <= entries
 
     @contextmanager
     def running(self) -> Iterator[None]:

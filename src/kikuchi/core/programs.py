@@ -75,29 +75,34 @@ def _enter() -> None:
             return
         wanted = {_FOLDER: str(folder), _LEAST_SECONDS: 0.0}
         _before.update({name: getattr(jax.config, name) for name in wanted})
-        for name, value in wanted.items():
-            jax.config.update(name, value)
+        _set(wanted)
 
 
 def _leave() -> None:
     global _users
-    import jax
     from jax.experimental.compilation_cache import compilation_cache
 
     with _lock:
         _users -= 1
         if _users or not _before:
             return
-        for name, value in _before.items():
-            jax.config.update(name, value)
+        _set(_before)
         _before.clear()
         compilation_cache.reset_cache()  # JAX would go on with the folder that it has opened
+
+
+def _set(options: dict[str, Any]) -> None:
+    import jax
+
+    config: Any = jax.config  # its methods have no types
+    for name, value in options.items():
+        config.update(name, value)
 
 
 # ---------------------------------------------------------------------- how long it takes
 
 
-class _Watch:
+class _ProgramListener:
     """Counts the seconds of compiling within `keeping`, and announces it while it lasts."""
 
     def __init__(self) -> None:
@@ -117,10 +122,10 @@ class _Watch:
         elif event == _HIT:
             self._loaded = True
 
-    def ends(self, event: str, seconds: float, **_: Any) -> None:
+    def ends(self, event: str, duration_secs: float, **_: Any) -> None:
         if event == _ENDS and _users:
             self._stop()
-            COMPILING.add(seconds, loaded=self._loaded)
+            COMPILING.add(duration_secs, loaded=self._loaded)
             self._loaded = False
 
     def _stop(self) -> None:
@@ -133,6 +138,6 @@ class _Watch:
 def _listen() -> None:
     from jax import monitoring
 
-    watch = _Watch()
+    watch = _ProgramListener()
     monitoring.register_event_listener(watch.begins_or_hit)
     monitoring.register_event_duration_secs_listener(watch.ends)

@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 
 from kikuchi.core.arrays import Array
-from kikuchi.core.errors import DataError, MethodError
+from kikuchi.core.errors import MethodError
 from kikuchi.core.run import State, Step
 from kikuchi.ica.mixing import MixingPrior, MixingTask, times_second, update_mixing
 from kikuchi.ica.model import Model, Observations, deviations, is_learned
@@ -26,8 +26,9 @@ from kikuchi.ica.noise import FullNoise, IndependentNoise, Noise
 from kikuchi.ica.posteriors.importance import ImportancePosterior
 from kikuchi.ica.posteriors.posterior import Moments, Posterior, Problem
 from kikuchi.ica.priors.prior import SourcePrior
+from kikuchi.ica.restarts import check_state_sizes
 from kikuchi.ica.scoring import AndersonScoring, Evaluation, evaluate
-from kikuchi.training.checkpoint import check_sizes, part, prefixed
+from kikuchi.training.checkpoint import part, prefixed
 from kikuchi.training.resuming import from_json_array, json_array
 
 WEAK = 0.7  # deviation of sources in units of noise, below which there may be several optima
@@ -106,30 +107,6 @@ class Statistics:
         named |= {n: arrays[n] for n in ("cross", "second", "squares", "counts")}
         priors = tuple(arrays[f"prior{k}"] for k in range(arrays["cross"].shape[1]))
         return cls(**named, outer=arrays.get("outer"), priors=priors)
-
-
-_FIELDS = dict.fromkeys(("mean", "gamma", "lam"), "sources samples")
-_SUMS = {"cross": "channels sources", "squares": "channels", "counts": "channels"}
-
-
-def _check_sizes(state: State, data: Observations) -> None:
-    """Refuse a saved state whose parts are not those of one model of these data."""
-    check_sizes(state, {"model/mixing": "channels sources"}, channels=data.channels)
-    sizes = {"channels": data.channels, "sources": state["model/mixing"].shape[1]}
-    for name in {name.partition("/")[0] for name in state}:
-        own = part(state, name)
-        if name == "moments":
-            check_sizes(own, _FIELDS, samples=data.count, **sizes)
-        elif name == "total" or name.startswith("batch"):
-            wide = own["second"].ndim == 3
-            second = {"second": "channels " * wide + "sources sources"}
-            check_sizes(own, _SUMS | second, **sizes)
-            if name != "total":
-                check_sizes(part(own, "moments"), _FIELDS, **sizes)
-        elif name == "fallback":
-            check_sizes(own, {"mixing": "channels sources"}, **sizes)
-    if state["ascent/points"].shape != state["ascent/steps"].shape:
-        raise DataError("its points and steps are not equally many")
 
 
 def expectation(
@@ -301,7 +278,7 @@ class EMIteration:
 
     def restore(self, state: State) -> None:
         """Go on where `state` was taken."""
-        _check_sizes(state, self.data)
+        check_state_sizes(state, self.data)
         self.model = Model.from_arrays(part(state, "model"), from_json_array(state["facts"]))
         self.iterations = int(state["iterations"])
         self.objective, *numbers = (float(x) for x in state["numbers"])

@@ -12,10 +12,17 @@ from kikuchi.core.arrays import Array
 from kikuchi.core.errors import DataError
 from kikuchi.core.run import State
 from kikuchi.core.trace import Trace
-from kikuchi.ica.model import Model
+from kikuchi.ica.model import Model, Observations
 from kikuchi.ica.noise import KINDS, IndependentNoise
 from kikuchi.ica.scoring import Precision
-from kikuchi.training.checkpoint import Checkpoint, check_finite, part, prefixed, restoring
+from kikuchi.training.checkpoint import (
+    Checkpoint,
+    check_finite,
+    check_sizes,
+    part,
+    prefixed,
+    restoring,
+)
 from kikuchi.training.resuming import from_json_array, json_array
 
 OBJECTIVE = "mean log-likelihood"
@@ -169,3 +176,27 @@ def channels_at_floor(model: Model) -> tuple[int, ...]:
     if not (isinstance(noise, IndependentNoise) and noise.learned and noise.kind == KINDS[1]):
         return ()
     return tuple(int(k) for k in np.flatnonzero(noise.at_floor))
+
+
+_FIELDS = dict.fromkeys(("mean", "gamma", "lam"), "sources samples")
+_SUMS = {"cross": "channels sources", "squares": "channels", "counts": "channels"}
+
+
+def check_state_sizes(state: State, data: Observations) -> None:
+    """Refuse a saved state whose parts are not those of one model of these data."""
+    check_sizes(state, {"model/mixing": "channels sources"}, channels=data.channels)
+    sizes = {"channels": data.channels, "sources": state["model/mixing"].shape[1]}
+    for name in {name.partition("/")[0] for name in state}:
+        own = part(state, name)
+        if name == "moments":
+            check_sizes(own, _FIELDS, samples=data.count, **sizes)
+        elif name == "total" or name.startswith("batch"):
+            wide = own["second"].ndim == 3
+            second = {"second": "channels " * wide + "sources sources"}
+            check_sizes(own, _SUMS | second, **sizes)
+            if name != "total":
+                check_sizes(part(own, "moments"), _FIELDS, **sizes)
+        elif name == "fallback":
+            check_sizes(own, {"mixing": "channels sources"}, **sizes)
+    if state["ascent/points"].shape != state["ascent/steps"].shape:
+        raise DataError("its points and steps are not equally many")

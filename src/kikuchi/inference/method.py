@@ -191,8 +191,8 @@ class Method(Configured, ABC):
         return True
 
     def least_seconds(self, graph: FactorGraph) -> float:
-        """Seconds that a run on a large graph takes at least, its set-up and answer included; 0
-        where they are too few to matter.
+        """Return the fewest seconds of a run on a large `graph`, with its set-up and the reading of
+        its result; 0 where they are too few to matter.
 
         >>> from kikuchi import BeliefPropagation, grid
         >>> BeliefPropagation().least_seconds(grid(4, 4))

@@ -93,7 +93,7 @@ def infer(
     seconds : most seconds; iterations end with the best answer so far, marked as not converged.
     memory : most memory that the run may add, in bytes or as a text such as "2GB"; 4 GB by default.
     progress : True for a bar, or a function that is told how far the run is.
-    **options : options of the method by name, as in `kk.infer(graph, "bp", damping=0.5)`.
+    options : options of the method by name, as in `kk.infer(graph, "bp", damping=0.5)`.
 
     Returns
     -------

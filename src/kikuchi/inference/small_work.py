@@ -1,7 +1,8 @@
 """What is too small to be compiled for.
 
-The choice depends on the model and on the number of rows alone, so that the same question always
-takes the same path.
+The smallest models never run a compiled loop: the choice depends on the model alone. Models of some
+hundred entries run compiled loops if these are on disk, and plain Python if they are not: nobody
+waits for a compiler to ask a few questions, and thousands of questions are not slowed down.
 """
 
 from __future__ import annotations
@@ -10,12 +11,13 @@ from contextlib import AbstractContextManager
 
 import numpy as np
 
-from kikuchi.core.compiling import interpreted
+from kikuchi.core.compiling import interpreted, patient
 from kikuchi.graphs.factor_graph import FactorGraph
 
 SMALL = 800
 """Table entries of a model that a few passes of plain Python answer within about a tenth of a
-second, where compiling takes ten, if its tree is small too: a network of forty variables."""
+second, where compiling takes ten, if its tree is small too: a network of forty variables. Loops
+that are on disk are quicker still, and used."""
 
 SMALL_FOR_MANY_SWEEPS = 150
 """The same for methods that may sweep many hundred times, and whatever the tree: it has at most
@@ -41,7 +43,9 @@ def loops_for(graph: FactorGraph, most_entries: int = SMALL) -> AbstractContextM
         return interpreted(False)
     if entries <= SMALL_FOR_MANY_SWEEPS or np.log2(graph.cardinalities).sum() <= _SMALL_JOINT:
         return interpreted(True)
-    return interpreted(entries <= most_entries and _tree_entries(graph) <= _SMALL_TREE)
+    if entries <= most_entries and _tree_entries(graph) <= _SMALL_TREE:
+        return patient()
+    return interpreted(False)
 
 
 def loops_for_rows(graph: FactorGraph, rows: int) -> AbstractContextManager[None]:

@@ -102,7 +102,7 @@ def learn(
     checkpoint : a file that keeps the state of the fit, from which a later call goes on.
     hold_out : fraction of the rows to set aside, drawn at random: a fit to the other rows gives
         `fit.held_out`, their log-likelihood. The model that is returned is fitted to all rows.
-    **options : options of the learner by name, as in `kk.learn(graph, data, "em", prior=1)`.
+    options : options of the learner by name, as in `kk.learn(graph, data, "em", prior=1)`.
 
     >>> import kikuchi as kk
     >>> fit = learn(kk.FactorGraph([2], [((0,), [1, 1])]), [[1], [1], [0]], "pseudo", seconds=5)

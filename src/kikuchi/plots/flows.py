@@ -72,7 +72,7 @@ def pair_plot(rows: ArrayLike, samples: ArrayLike, names: Sequence[str]) -> Figu
         for place, panel in enumerate(axes):
             i, j = divmod(place, count)
             if i == j:
-                edges = np.linspace(spans[j][0], spans[j][1], 25)
+                edges = np.linspace(spans[j][0], spans[j][1], 25).tolist()
                 for values, colour in ((data, style.SOFT), (drawn, style.BLUE)):
                     panel.hist(values[:, j], edges, density=True, histtype="step", color=colour)
             else:

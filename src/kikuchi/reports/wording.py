@@ -34,7 +34,7 @@ def model_size(graph: FactorGraph) -> str:
 def state_names(graph: FactorGraph, variable: int) -> Sequence[str]:
     """Names of the states of a variable, or their numbers."""
     if graph.states is not None:
-        return graph.states[variable]
+        return list(graph.states[variable])
     return [str(k) for k in range(int(graph.cardinalities[variable]))]
 
 

@@ -10,7 +10,7 @@ import numpy as np
 
 from kikuchi.core.arrays import Array
 from kikuchi.core.budget import Budget, format_bytes
-from kikuchi.core.compiling import is_interpreted
+from kikuchi.core.compiling import compiles_when_needed
 from kikuchi.core.errors import BudgetError
 from kikuchi.graphs.factor_graph import FactorGraph
 from kikuchi.graphs.generators import complete
@@ -31,7 +31,7 @@ _SURE = 0.1  # part of the time left below which it needs no answer in reserve
 
 def least_cost(graph: FactorGraph, run: MethodRun) -> tuple[ExactCost, TreePlan]:
     """The cheapest junction tree found and its cost."""
-    if not is_interpreted():
+    if compiles_when_needed():
         with run.clock.paused():
             _load_planner()
     plan = make_plan(unconditioned(graph), "cheapest", None, run.clock)

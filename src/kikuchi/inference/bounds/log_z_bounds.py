@@ -17,7 +17,7 @@ import numpy as np
 
 from kikuchi.core.arrays import Array
 from kikuchi.core.budget import Budget, Clock, RunLimits, limits, named_limits
-from kikuchi.core.compiling import is_interpreted
+from kikuchi.core.compiling import compiles_when_needed
 from kikuchi.core.errors import BudgetError, MethodError
 from kikuchi.core.labelled import html_facts
 from kikuchi.core.progress import Progress, ProgressOption, phase, shown, silent
@@ -109,8 +109,8 @@ class LogZBounds:
         self._improve(low, high, started + beliefs.seconds, beliefs.method)
 
     def take(self, lower: float, upper: float, constant: float, by: str) -> None:
-        """Take bounds on log Z less a `constant`, exact but for rounding, where better ones are
-        missing.
+        """Take the bounds `lower` and `upper` on log Z minus a `constant`, valid up to rounding,
+        where they improve on those known; `by` names where they come from.
         """
         seconds = self.history[-1].seconds if self.history else 0.0
         low, high = lower + constant - self.rounding, upper + constant + self.rounding
@@ -289,7 +289,7 @@ def load_loops(texts: tuple[str, ...], graph: FactorGraph) -> None:
     """Load the compiled loops that methods will need on a graph, which takes a while once per
     process: those for binary pairwise positive models, or those for all others.
     """
-    if is_interpreted():
+    if not compiles_when_needed():
         return
     plain = np.all(graph.cardinalities == 2) and np.all(np.diff(graph.scope_offsets) <= 2)
     _load_loops(texts, not (plain and np.isfinite(graph.log_tables).all()))

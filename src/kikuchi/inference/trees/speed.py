@@ -19,7 +19,7 @@ import numpy as np
 
 from kikuchi.core.arrays import Array
 from kikuchi.core.budget import Budget
-from kikuchi.core.compiling import is_interpreted
+from kikuchi.core.compiling import compiles_when_needed
 from kikuchi.core.errors import KikuchiError
 from kikuchi.core.files import atomic_write
 from kikuchi.graphs.generators import grid
@@ -61,7 +61,7 @@ INTERPRETED = Speed(2e-7, 4e-7, 6e-6, 1e-4, 5e-10)
 
 def measured() -> Speed:
     """The speed of this machine; a usual one where loops are not compiled."""
-    return INTERPRETED if is_interpreted() else _compiled_speed()
+    return _compiled_speed() if compiles_when_needed() else INTERPRETED
 
 
 @functools.cache

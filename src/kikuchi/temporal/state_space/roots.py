@@ -50,4 +50,4 @@ def unsure_deviations(covariances: Array) -> Array:
 
 def _rounding(covariances: Array) -> float:
     """Share of a variance that is rounding."""
-    return 2 * covariances.shape[-1] * _EPSILON
+    return float(2 * covariances.shape[-1] * _EPSILON)
