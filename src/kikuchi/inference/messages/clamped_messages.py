@@ -187,7 +187,7 @@ class ClampedMessages(TableMessages):
         edge = np.repeat(np.arange(graph.n_edges), self._edge_states)
         place = graph.state_offsets[graph.scopes[edge]] + np.arange(len(logs))
         place -= graph.message_offsets[edge]
-        return np.bincount(place, weights=logs, minlength=len(self.clamped_to))
+        return np.asarray(np.bincount(place, logs, len(self.clamped_to)), dtype=np.float64)
 
     def _freed(self, observed: Mask) -> Array | None:
         out = np.empty_like(self.clamped_to)

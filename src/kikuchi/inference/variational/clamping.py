@@ -88,7 +88,7 @@ class Clamped(Method):
         one run for each branch, of which `k` variables make two to the power k at least.
         """
         k = self.k if self.variables is None else len(str(self.variables).split())
-        runs = 1 + 2 ** min(k, _MOST_BRANCHES.bit_length())
+        runs = 1 + (1 << min(k, _MOST_BRANCHES.bit_length()))
         return super().least_seconds(graph) + runs * self._inner().least_seconds(graph)
 
     def least_bytes(self, graph: FactorGraph) -> int:
