@@ -8,6 +8,7 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
+from threadpoolctl import threadpool_limits
 
 import kikuchi as kk
 from attack.budgets import added_bytes, faults, relational
@@ -22,9 +23,12 @@ from kikuchi.inference.trees.plan import make_plan
 
 @pytest.fixture
 def processor_time(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """Clocks count the seconds of the processor, so that other programs do not matter."""
+    """Clocks count the seconds of the processor, so that other programs do not matter, and linear
+    algebra has one thread: idle ones would count too.
+    """
     monkeypatch.setattr(core_budget, "time", SimpleNamespace(perf_counter=time.process_time))
-    yield
+    with threadpool_limits(1):
+        yield
 
 
 @pytest.fixture(scope="module")
