@@ -377,7 +377,7 @@ def test_time_limit_progress_and_plot(capsys) -> None:
     RBM(4, epochs=10**6, seconds=0.4, random_state=0, verbose=1).fit(ROWS)
     assert "[RBM] epoch" in capsys.readouterr().out
     figure = rbm.trace_.plot()
-    assert figure.axes[0].get_xlabel() == "iterations"
+    assert figure.axes[0].get_xlabel() == "epochs"
 
 
 def test_other_optimisers_work_by_name() -> None:

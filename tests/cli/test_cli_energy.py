@@ -185,7 +185,7 @@ def test_windows_of_sounds_have_a_page(tmp_path: Path) -> None:
         (["--energy", "topographic", "--features", 5], "no square grid"),
         (["--features", 9, "--learner", "exact"], "as many linear features as white columns"),
         (["--whiten", "white"], "whiten is none, pca, zca"),
-        (["--whiten", "none", "--components", 2], "n_components are those of a whitening"),
+        (["--whiten", "none", "--components", 2], "--components are those of a whitening"),
         (["--double"], "leave --double out"),
         (["--features", 9, "--log-z", "exact", "--epochs", 1], "log Z is exact only"),
     ],
@@ -224,7 +224,7 @@ def test_a_rate_that_explodes_is_told_with_what_was_kept(table: Path, tmp_path: 
     result = run(*words)
     assert result.exit_code == 0
     assert "diverged; the last good state is kept" in result.stdout
-    assert result.stderr.count("diverged") == 1 and "learning_rate" in result.stderr
+    assert result.stderr.count("diverged") == 1 and "--rate" in result.stderr
     assert np.isfinite(ExpertICA.load(out).filters_).all()
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import warnings
 from collections.abc import Mapping
 from dataclasses import KW_ONLY, dataclass
 from typing import Any, ClassVar, Literal, NamedTuple
@@ -22,6 +21,7 @@ from kikuchi.beliefnets.posteriors.base import UnitPosterior, parse_posterior
 from kikuchi.beliefnets.recognition import UP, add_recognition, has_recognition, parse_recognition
 from kikuchi.core.arrays import Array, Ints
 from kikuchi.core.errors import DataError, MethodError
+from kikuchi.core.log import warn_caller
 from kikuchi.core.options import option
 from kikuchi.core.seeds import Seed, generator
 from kikuchi.training.checkpoint import Arrays
@@ -290,7 +290,7 @@ class SigmoidBeliefNetwork(_NetworkResults, FeatureTransformer, TrainedEstimator
         else:
             raise MethodError(f"method is one of auto, {', '.join(METHODS)}; got {method!r}")
         for text in found.warnings:
-            warnings.warn(f"{type(self).__name__}: {text}", ConvergenceWarning, stacklevel=2)
+            warn_caller(f"{type(self).__name__}: {text}", ConvergenceWarning)
         return found
 
     def infer(

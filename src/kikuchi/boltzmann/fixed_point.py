@@ -8,7 +8,6 @@ Reference: LAW-I14, WH-I2, WH-I2 to I4, WH-I6, WH-L7, WH-L9, WH-L10, WH-M1.
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Sequence
 from typing import NamedTuple, TypedDict, Unpack
 
@@ -22,6 +21,7 @@ from kikuchi.boltzmann.machine import Machine
 from kikuchi.boltzmann.units import BinaryUnits, Units
 from kikuchi.core.arrays import Array, Ints, Mask
 from kikuchi.core.errors import DataError, ModelError
+from kikuchi.core.log import warn_caller
 
 TOLERANCE = 1e-6
 MOST_SWEEPS = 2000
@@ -276,10 +276,9 @@ def free_energy(
     kind = free_energy_named(energy)
     point = hidden_means(machine, rows, energy=kind, tol=tol)
     if not point.converged:
-        warnings.warn(
+        warn_caller(
             f"the means still change by {point.residual:.2g} after {MOST_SWEEPS} sweeps; "
             "these free energies are too high",
-            stacklevel=2,
         )
     return kind.value(machine, rows, point.means, clamped=True)
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import time
-import warnings
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
@@ -17,6 +16,7 @@ from numba.core.types import IntegerLiteral
 from numba.core.types.misc import unliteral
 
 from kikuchi.core.compiling import COMPILING, PATIENCE, compiles_when_needed, is_interpreted
+from kikuchi.core.log import warn_caller
 from kikuchi.core.loop_cache import LoopCache
 
 _WARNED = "KIKUCHI_WARNED_BY"  # the process that warned, so that its workers do not
@@ -165,10 +165,9 @@ def measured_loops() -> Iterator[LoopTimes]:
 def _warn_once() -> None:
     if os.environ.setdefault(_WARNED, str(os.getpid())) == str(os.getpid()) and _unsaid:
         _unsaid.clear()
-        warnings.warn(
+        warn_caller(
             "compiled loops cannot be kept on disk, so that every start compiles them again; set "
             "NUMBA_CACHE_DIR to a folder that can be written",
-            stacklevel=4,
         )
 
 

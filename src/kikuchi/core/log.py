@@ -7,6 +7,8 @@ nothing, as libraries should. The how-to *Ask other questions* lists the loggers
 from __future__ import annotations
 
 import logging
+import sys
+import warnings
 from collections.abc import Iterable
 
 ROOT = "kikuchi"
@@ -23,7 +25,26 @@ def logger(room: str) -> logging.Logger:
     return logging.getLogger(f"{ROOT}.{room}")
 
 
-def log_warnings(log: logging.Logger, who: str, warnings: Iterable[str]) -> None:
+def log_warnings(log: logging.Logger, who: str, texts: Iterable[str]) -> None:
     """Record what a result warns of, one record for each warning."""
-    for warning in warnings:
-        log.warning("%s: %s", who, warning)
+    for text in texts:
+        log.warning("%s: %s", who, text)
+
+
+def warn_caller(text: str, category: type[Warning] = UserWarning) -> None:
+    """Issue a warning that points at the line outside the package which called into it.
+
+    >>> with warnings.catch_warnings(record=True) as issued:
+    ...     warnings.simplefilter("always")
+    ...     warn_caller("the chains have not mixed")
+    >>> issued[0].category.__name__, str(issued[0].message)
+    ('UserWarning', 'the chains have not mixed')
+    """
+    level, frame = 1, sys._getframe(0)
+    while frame.f_back is not None and _is_ours(frame.f_globals.get("__name__", "")):
+        level, frame = level + 1, frame.f_back
+    warnings.warn(text, category, stacklevel=level)
+
+
+def _is_ours(module: str) -> bool:
+    return module == ROOT or module.startswith(f"{ROOT}.")

@@ -5,7 +5,6 @@ Reference: TEH-M12.
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable, Mapping
 from dataclasses import KW_ONLY, dataclass, replace
 from typing import Any, ClassVar
@@ -18,6 +17,7 @@ from numpy.typing import ArrayLike, NDArray
 from kikuchi.core.arrays import Array
 from kikuchi.core.budget import Budget
 from kikuchi.core.errors import DataError, MethodError
+from kikuchi.core.log import warn_caller
 from kikuchi.core.options import option
 from kikuchi.core.progress import phase, silent
 from kikuchi.core.run import Run
@@ -274,7 +274,7 @@ class EnergyModel(FeatureTransformer, TrainedEstimator):
         super()._train(model, rows[order[count:]] if count else rows, rng, *arguments)
         exact = self._exact_log_z() if self.improper is None else None
         if exact is not None:
-            self._judge_density(exact, stacklevel=6)
+            self._judge_density(exact)
 
     def _remarks(self, rows: Any) -> list[str]:
         fault, shapes = self.improper, shapes_of(self._values)
@@ -367,7 +367,7 @@ class EnergyModel(FeatureTransformer, TrainedEstimator):
                 energy, values, rows, random_state=random_state, run=run, **options
             )
         keep_log_z(self, found)
-        self._judge_density(found, stacklevel=3)
+        self._judge_density(found)
         return found
 
     def _exact_log_z(self) -> LogZ | None:
@@ -378,7 +378,7 @@ class EnergyModel(FeatureTransformer, TrainedEstimator):
         with precision(self._values):
             return LogZ.exact(float(square.log_z(self._values)))
 
-    def _judge_density(self, found: LogZ, stacklevel: int) -> None:
+    def _judge_density(self, found: LogZ) -> None:
         """Warn if one normal distribution describes the training rows better than the model."""
         self.warnings_ = [text for text in self.warnings_ if not text.startswith(_BELOW_NORMAL)]
         rows = self._base_rows
@@ -395,7 +395,7 @@ class EnergyModel(FeatureTransformer, TrainedEstimator):
             f"{np.mean(normal) + constant:.4g} of one normal distribution; {self._remedy()}"
         )
         self.warnings_.append(text)
-        warnings.warn(f"{type(self).__name__}: {text}", ConvergenceWarning, stacklevel=stacklevel)
+        warn_caller(f"{type(self).__name__}: {text}", ConvergenceWarning)
 
     @property
     def is_square(self) -> bool:

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import gzip
 import math
-import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -21,6 +20,7 @@ from kikuchi.core.arrays import Array, Mask
 from kikuchi.core.errors import DataError, MethodError, MissingExtraError
 from kikuchi.core.extras import install
 from kikuchi.core.files import atomic_write, guarded_reading, read_bytes, require_room
+from kikuchi.core.log import warn_caller
 from kikuchi.ica.recordings import LARGEST, File, Recording
 
 Orientation = Literal["temporal", "spatial"]
@@ -171,11 +171,10 @@ def brain_mask(scans: ArrayLike) -> Mask:
     sizes = ndimage.sum_labels(cut, pieces, np.arange(1, count + 1))
     inside = ndimage.binary_fill_holes(pieces == 1 + int(np.argmax(sizes)))
     if level > _BACKGROUND or inside.sum() < _FEW * inside.size:
-        warnings.warn(
+        warn_caller(
             f"the automatic mask kept {inside.sum()} of {inside.size} voxels, but the volume seems "
             f"to have no dark background (dark voxels have {max(level, 0.0):.0%} of the brightness "
             "of bright ones); use mask=None to keep every voxel, or give a mask",
-            stacklevel=2,
         )
     return np.asarray(inside, dtype=bool)
 

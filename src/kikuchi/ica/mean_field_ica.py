@@ -6,7 +6,6 @@ Reference: HOJ-I20, HOJ-L6, HOJ-L8, HOJ-M7.
 from __future__ import annotations
 
 import math
-import warnings
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, replace
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
@@ -17,6 +16,7 @@ from numpy.typing import ArrayLike
 from kikuchi.core.arrays import Array
 from kikuchi.core.errors import DataError, MethodError
 from kikuchi.core.interrupts import safe_interrupts
+from kikuchi.core.log import warn_caller
 from kikuchi.core.methods import instance_method
 from kikuchi.core.options import option
 from kikuchi.core.trace import Trace
@@ -289,7 +289,7 @@ class MeanFieldICA(IcaEstimator):
         self.warnings_ = texts
         self._log_fit()
         for text in texts:
-            warnings.warn(f"MeanFieldICA: {text}", stacklevel=4)
+            warn_caller(f"MeanFieldICA: {text}")
 
     # ------------------------------------------------------------------ using
 

@@ -32,18 +32,18 @@ _ROWS = 20  # of a small model: as long as one call of another method
 def loops_for(graph: FactorGraph, most_entries: int = SMALL) -> AbstractContextManager[None]:
     """Run loops as plain Python within, if the model is small.
 
-    It is small with at most `most_entries` in its tables and a small junction tree, or with about
-    10 ** 5 joint states and at most `SMALL` entries. `most_entries` of 0 compiles always.
+    It is small with at most `most_entries` in its tables and about 10 ** 5 joint states or a small
+    junction tree. `most_entries` of 0 compiles always.
 
     >>> with loops_for(FactorGraph([2], [((0,), [1, 3])])):
     ...     pass
     """
     entries = graph.log_tables.size
-    if entries > SMALL or not most_entries:
+    if entries > most_entries:
         return interpreted(False)
     if entries <= SMALL_FOR_MANY_SWEEPS or np.log2(graph.cardinalities).sum() <= _SMALL_JOINT:
         return interpreted(True)
-    if entries <= most_entries and _tree_entries(graph) <= _SMALL_TREE:
+    if _tree_entries(graph) <= _SMALL_TREE:
         return patient()
     return interpreted(False)
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import warnings
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -17,7 +16,7 @@ from kikuchi.core.budget import Budget, Clock, RunLimits, limits, named_limits
 from kikuchi.core.cluster import shared_with
 from kikuchi.core.errors import BudgetError, DataError, ImpossibleEvidenceError
 from kikuchi.core.labelled import pandas_module
-from kikuchi.core.log import logger
+from kikuchi.core.log import logger, warn_caller
 from kikuchi.core.progress import Progress, ProgressOption, shown, silent
 from kikuchi.graphs.factor_graph import FactorGraph, Variable
 from kikuchi.inference.method import Method
@@ -127,7 +126,7 @@ def warn_of_rows(rows: int, total: int, where: str = "") -> None:
         "another method, more damping or more iterations"
     )
     _LOG.warning("%s", text)
-    warnings.warn(text, stacklevel=3)
+    warn_caller(text)
 
 
 def answer_columns(graph: FactorGraph, asked: Sequence[int]) -> list[str]:

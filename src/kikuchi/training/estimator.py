@@ -11,7 +11,6 @@ from __future__ import annotations
 import dataclasses
 import inspect
 import json
-import warnings
 from abc import abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -30,7 +29,7 @@ from kikuchi.core.errors import (
 )
 from kikuchi.core.extras import install
 from kikuchi.core.interrupts import safe_interrupts
-from kikuchi.core.log import log_warnings, logger
+from kikuchi.core.log import log_warnings, logger, warn_caller
 from kikuchi.core.options import checked_options, list_options, option
 from kikuchi.core.programs import kept
 from kikuchi.core.progress import Progress, silent
@@ -193,7 +192,7 @@ class Estimator(FitResults, BaseEstimator):  # type: ignore[misc]
         self.warnings_, self.trace_ = list(remarks), trace
         self._log_fit()
         if stopped == "diverged":
-            warnings.warn(self.warnings_[0], ConvergenceWarning, stacklevel=5)
+            warn_caller(self.warnings_[0], ConvergenceWarning)
 
     def _log_fit(self) -> None:
         """Record how a fit ended, and what it warns of."""

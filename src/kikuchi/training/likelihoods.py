@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import warnings
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 
 from kikuchi.core.arrays import Array
+from kikuchi.core.log import warn_caller
 from kikuchi.inference.sampling.annealing import LogZ
 from kikuchi.training.estimator import ConvergenceWarning
 
@@ -59,14 +59,13 @@ class RowLikelihoods:
         return float(np.mean(self.lower)), float(np.mean(self.upper))
 
 
-def keep_log_z(estimator: Any, found: LogZ, stacklevel: int = 3) -> None:
+def keep_log_z(estimator: Any, found: LogZ) -> None:
     """Set `estimator.log_z_`, add its warnings to `warnings_`, and warn if it is not reliable."""
     estimator.log_z_ = found
     others = [text for text in estimator.warnings_ if not text.startswith(_ABOUT_LOG_Z)]
     estimator.warnings_ = others + [_ABOUT_LOG_Z + text for text in found.warnings]
     if not found.reliable:
-        warnings.warn(
+        warn_caller(
             f"{type(estimator).__name__}: log Z is not reliable: {found.warnings[0]}",
             ConvergenceWarning,
-            stacklevel=stacklevel,
         )

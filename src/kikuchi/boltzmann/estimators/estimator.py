@@ -5,7 +5,6 @@ Reference: TEH-I11, WH-I1, WH-M1.
 
 from __future__ import annotations
 
-import warnings
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, replace
@@ -30,6 +29,7 @@ from kikuchi.boltzmann.rules import parse_rule
 from kikuchi.boltzmann.units import BinaryUnits, Units, parse_units
 from kikuchi.core.budget import Budget
 from kikuchi.core.errors import DataError, MethodError
+from kikuchi.core.log import warn_caller
 from kikuchi.core.numerics import logsumexp
 from kikuchi.core.options import option
 from kikuchi.core.progress import silent
@@ -100,7 +100,7 @@ class MachineEstimator(MachineResults, FeatureTransformer, TrainedEstimator):
         super().fit(X, y)
         for text in self.warnings_:
             if text.startswith(_UNLEARNT):
-                warnings.warn(f"{type(self).__name__}: {text}", ConvergenceWarning, stacklevel=2)
+                warn_caller(f"{type(self).__name__}: {text}", ConvergenceWarning)
         return self
 
     def _keep(self, training: Training[Machine], rng: np.random.Generator) -> None:
@@ -160,11 +160,10 @@ class MachineEstimator(MachineResults, FeatureTransformer, TrainedEstimator):
         low, high = float(rows.min()), float(rows.max())
         if first <= low and high <= last:
             return False
-        warnings.warn(
+        warn_caller(
             f"{type(self).__name__}: values from {low:g} to {high:g} were scaled to the states "
             f"{first:g} to {last:g} of {self._units().name} units; say limits='data' or two "
             "numbers if that is meant, limits='strict' to refuse them",
-            stacklevel=6,
         )
         return True
 
@@ -377,12 +376,11 @@ class MachineEstimator(MachineResults, FeatureTransformer, TrainedEstimator):
         if proven <= found.lower:
             return found
         if proven > found.estimate:
-            warnings.warn(
+            warn_caller(
                 f"{type(self).__name__}: log Z is at least {proven:.4f} by the weights of these "
                 f"rows, but was estimated as {found.estimate:.4f}; call log_z('ais', data=X, "
                 "betas=10000)",
                 ConvergenceWarning,
-                stacklevel=4,
             )
         upper = found.upper if proven <= found.upper else np.inf
         return replace(found, lower=proven, estimate=max(proven, found.estimate), upper=upper)
@@ -438,12 +436,11 @@ class MachineEstimator(MachineResults, FeatureTransformer, TrainedEstimator):
             error = float(np.std(change, ddof=1)) / count**0.5
             drift = float(np.mean(change))
             if abs(drift) > float(stdtrit(count - 1, 1.0 - _DRIFT_RISK)) * error:
-                warnings.warn(
+                warn_caller(
                     f"{type(self).__name__}: the chains of sample have not reached equilibrium: "
                     f"their {name} changed by {drift:+.3g} on average between step "
                     f"{(steps + 1) // 2} and step {steps}; raise steps",
                     ConvergenceWarning,
-                    stacklevel=3,
                 )
                 return
 

@@ -7,7 +7,6 @@ so that none can grow while it is read, or look elsewhere.
 from __future__ import annotations
 
 import re
-import warnings
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
@@ -18,6 +17,7 @@ import numpy as np
 
 from kikuchi.core.errors import FormatError, ModelError
 from kikuchi.core.files import require_room
+from kikuchi.core.log import warn_caller
 from kikuchi.graphs.factor_graph import FactorGraph
 from kikuchi.graphs.formats.network import NetworkReader, NetworkWriter
 
@@ -304,8 +304,7 @@ def warn_of_new_names(what: str, old: list[list[str]], new: list[list[str]]) -> 
     if not pairs:
         return
     listing = ", ".join(f"{name!r} as {word!r}" for name, word in dict(pairs[:3]).items())
-    warnings.warn(
+    warn_caller(
         f"{what} holds identifiers only: {len(pairs)} names of variables or states are written "
         f"differently ({listing}); write .json, .bif or .xmlbif to keep them",
-        stacklevel=2,
     )

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from dataclasses import KW_ONLY, dataclass
 from typing import Any, ClassVar, Literal, NamedTuple, Self
 
@@ -11,6 +10,7 @@ import numpy as np
 from kikuchi.core.arrays import Array, Ints
 from kikuchi.core.budget import Budget
 from kikuchi.core.errors import DataError, MethodError
+from kikuchi.core.log import warn_caller
 from kikuchi.core.methods import constructor
 from kikuchi.core.options import option
 from kikuchi.core.seeds import Seed, generator
@@ -297,7 +297,7 @@ class FactorialHMM(ChainEstimator, Fitted[HiddenChains]):
         sequences = self._sequences(Y)
         found = [infer(model, rows) for rows in sequences.tables]
         for text in dict.fromkeys(text for f in found for text in f.warnings):
-            warnings.warn(text, stacklevel=3)
+            warn_caller(text)
         return sequences.answer(found)
 
     def predict(self, Y: Any, *, method: Method = "mean-field") -> Any:
