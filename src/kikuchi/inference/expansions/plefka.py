@@ -238,8 +238,8 @@ class Plefka(_Expanded):
     """
 
     name: ClassVar[str] = "plefka"
-    edge_seconds: ClassVar[float] = 8e-7
-    edge_setup_seconds: ClassVar[float | None] = 1.5e-7
+    edge_seconds: ClassVar[float] = 9e-7
+    edge_setup_seconds: ClassVar[float | None] = 2e-7
     edge_bytes: ClassVar[int] = 92
     summary: ClassVar[str] = "Plefka expansion to order 1 (mf), 2 (tap) or 3: binary pairwise"
 
@@ -264,8 +264,8 @@ class Tap(_Expanded):
     """
 
     name: ClassVar[str] = "tap"
-    edge_seconds: ClassVar[float] = 8e-7
-    edge_setup_seconds: ClassVar[float | None] = 1.5e-7
+    edge_seconds: ClassVar[float] = 7e-7
+    edge_setup_seconds: ClassVar[float | None] = 2e-7
     edge_bytes: ClassVar[int] = 92
     summary: ClassVar[str] = "TAP: mean field with its reaction term, binary pairwise models"
 

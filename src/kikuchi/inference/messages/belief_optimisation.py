@@ -56,8 +56,8 @@ class BeliefOptimisation(BinaryPairwiseMethod):
     """
 
     name: ClassVar[str] = "bo"
-    edge_seconds: ClassVar[float] = 4e-7
-    edge_setup_seconds: ClassVar[float | None] = 3e-7
+    edge_seconds: ClassVar[float] = 5e-7
+    edge_setup_seconds: ClassVar[float | None] = 6e-7
     objective_name: ClassVar[str] = "Bethe log Z"
     exactness = "forests"
     takes_observed_marginals: ClassVar[bool] = True
