@@ -14,6 +14,7 @@ import kikuchi as kk
 from attack.budgets import added_bytes, faults, relational
 from kikuchi.core import budget as core_budget
 from kikuchi.core.errors import BudgetError, OutOfTimeError
+from kikuchi.graphs import appearances
 from kikuchi.graphs.appearances import sampled_appearances
 from kikuchi.graphs.elimination import eliminate
 from kikuchi.inference.messages.belief_propagation import BeliefPropagation
@@ -153,7 +154,8 @@ def test_auto_gives_bounds_however_little_time_there_is() -> None:
         assert better.log_z_lower <= found.log_z_upper
 
 
-def test_forests_end_with_an_error_where_the_time_is_over() -> None:
+def test_forests_end_with_an_error_where_the_time_is_over(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(appearances, "_GRACE", 0.0)
     graph = relational(20)
     calls = iter([False, False, True, True, True])
     with pytest.raises(OutOfTimeError, match=r"after 2 random forests \d+ factors"):
