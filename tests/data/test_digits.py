@@ -169,7 +169,7 @@ def test_bad_shapes_are_told(tmp_path: Path) -> None:
 
 def test_missing_packages_are_told(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(images_module, "find_spec", lambda name: None)
-    with pytest.raises(MissingExtraError, match=r"pip install 'kikuchi\[data\]'"):
+    with pytest.raises(MissingExtraError, match=r"pip install '\.\[data\]'"):
         digits("mnist")
     monkeypatch.setitem(__import__("sys").modules, "sklearn.datasets", None)
     with pytest.raises(MissingExtraError, match=r"pip install 'kikuchi\[learn\]'"):

@@ -164,7 +164,7 @@ def test_bad_maps_are_not_written(scan_file, tmp_path):
 
 def test_a_missing_extra_is_one_line(monkeypatch, scan_file):
     monkeypatch.setitem(sys.modules, "nibabel", None)
-    with pytest.raises(MissingExtraError, match=r"pip install 'kikuchi\[fmri\]'"):
+    with pytest.raises(MissingExtraError, match=r"pip install '\.\[fmri\]'"):
         read_recording(scan_file)
 
 

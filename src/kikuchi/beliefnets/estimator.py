@@ -255,6 +255,8 @@ class SigmoidBeliefNetwork(_NetworkResults, FeatureTransformer, TrainedEstimator
     ) -> RowLikelihoods:
         """Return the log-likelihood of each row, nearer to the truth than the bound.
 
+        Rows whose bounds are not reliable, because too few draws carry weight, are a warning.
+
         Parameters
         ----------
         X : rows of data.
@@ -265,8 +267,6 @@ class SigmoidBeliefNetwork(_NetworkResults, FeatureTransformer, TrainedEstimator
         steps, chains : of annealing, for each row.
         confidence : probability, for each row, that its log-likelihood is within the bounds.
         random_state : seed of the draws.
-
-        Rows whose bounds are not reliable, because too few draws carry weight, are a warning.
         """
         states = self._states(X)
         network = self.network_

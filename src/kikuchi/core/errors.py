@@ -53,11 +53,14 @@ class DataError(KikuchiError, ValueError):
     """Rows of data that cannot be read, or do not fit the model."""
 
 
-class MissingModelFileError(FormatError, FileNotFoundError):
+class MissingModelFileError(FileNotFoundError, FormatError):
     """A file of a model that does not exist."""
 
+    __init__ = FormatError.__init__
+    __reduce__ = FormatError.__reduce__
 
-class MissingDataFileError(DataError, FileNotFoundError):
+
+class MissingDataFileError(FileNotFoundError, DataError):
     """A file of data that does not exist."""
 
 

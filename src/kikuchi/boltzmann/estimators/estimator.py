@@ -310,6 +310,8 @@ class MachineEstimator(MachineResults, FeatureTransformer, TrainedEstimator):
     ) -> LogZ:
         """Return log Z, the logarithm of the partition function; it is kept in `log_z_`.
 
+        A bracket that is not reliable is a warning, and its reasons are listed in `warnings_`.
+
         Parameters
         ----------
         method : "exact" (enumeration of one layer), "ais" (annealed importance sampling, which
@@ -319,8 +321,6 @@ class MachineEstimator(MachineResults, FeatureTransformer, TrainedEstimator):
         seconds : time limit of "ais".
         options : further options of `kikuchi.boltzmann.ais`, such as betas=10000; `random_state` is
             that of the estimator if it is not given.
-
-        A bracket that is not reliable is a warning, and its reasons are listed in `warnings_`.
         """
         from kikuchi.boltzmann.annealed_sampling import ais
 
@@ -345,16 +345,16 @@ class MachineEstimator(MachineResults, FeatureTransformer, TrainedEstimator):
     ) -> RowLikelihoods:
         """Return the log-likelihood of each row of `X`, minus free energy minus log Z, with bounds.
 
+        The sum of exp(-F) over distinct rows is a lower bound on Z: where the rows prove more than
+        the bracket of log Z says, it is raised for this answer, with a warning. Where hidden units
+        are connected, free energies of rows are those of the approximation `energy`, and the bounds
+        are those of log Z alone.
+
         Parameters
         ----------
         X : rows of data.
         method : "exact" or "ais" compute log Z anew, with the `options` of `log_z`; "auto" takes
             that of the last `log_z`, or else computes it as `log_z` does.
-
-        The sum of exp(-F) over distinct rows is a lower bound on Z: where the rows prove more than
-        the bracket of log Z says, it is raised for this answer, with a warning. Where hidden units
-        are connected, free energies of rows are those of the approximation `energy`, and the bounds
-        are those of log Z alone.
         """
         rows = self._dense(X)
         if method != "auto" or options or not hasattr(self, "log_z_"):
