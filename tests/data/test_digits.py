@@ -172,7 +172,7 @@ def test_missing_packages_are_told(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(MissingExtraError, match=r"pip install '\.\[data\]'"):
         digits("mnist")
     monkeypatch.setitem(__import__("sys").modules, "sklearn.datasets", None)
-    with pytest.raises(MissingExtraError, match=r"pip install 'kikuchi\[learn\]'"):
+    with pytest.raises(MissingExtraError, match=r"pip install '\.\[learn\]'"):
         digits_module.digits("sklearn")
 
 
