@@ -207,8 +207,8 @@ class Method(Configured, ABC):
         return self.edge_seconds * graph.n_edges
 
     def least_bytes(self, graph: FactorGraph) -> int:
-        """Bytes that a run on a large graph adds to the memory of the process at least; 0 where
-        they are too few to matter.
+        """Return the fewest bytes that a run on a large `graph` adds to the memory of the process;
+        0 where they are too few to matter.
 
         >>> from kikuchi import BeliefPropagation, grid
         >>> BeliefPropagation().least_bytes(grid(4, 4))
@@ -274,11 +274,12 @@ class Method(Configured, ABC):
 
     def _require_memory(self, graph: FactorGraph, budget: Budget, observed: bool) -> None:
         """Refuse a run that does not fit the memory, before it allocates any."""
-        budget.require_bytes(
-            self.least_bytes(graph),
-            f"{self.name} on a model of {graph.n_variables} variables",
-            "allow more memory" + self._cheaper(graph, budget, observed),
-        )
+        needed = self.least_bytes(graph)
+        if budget.bytes is None or needed <= budget.bytes:
+            return
+        what = f"{self.name} on a model of {graph.n_variables} variables"
+        way_out = "allow more memory" + self._cheaper(graph, budget, observed)
+        budget.require_bytes(needed, what, way_out)
 
     def _keep_time_for_the_answer(self, graph: FactorGraph, clock: Clock, observed: bool) -> None:
         """Let the clock of a run on a large graph end before its limit, by the time that reading
