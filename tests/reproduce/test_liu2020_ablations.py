@@ -20,6 +20,7 @@ from kikuchi.reproduce.liu2020.tables import curves, published
 # ---------------------------------------------------------------------- C24
 
 
+@pytest.mark.slow
 def test_singular_values_are_those_of_the_figure() -> None:
     """LIU-C24, LIU-E1: within 0.1 where 60 graphs know the mean to 0.02 (weak couplings)."""
     rng = np.random.default_rng(24)
