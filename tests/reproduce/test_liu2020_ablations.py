@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+import pytest
 
 from kikuchi.applications.detection import channel_uses, detect, symbol_errors
 from kikuchi.inference.bounds.certificates import certify
