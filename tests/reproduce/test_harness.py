@@ -293,7 +293,7 @@ def test_two_runs_share_a_file_whose_last_line_was_cut_short(tmp_path: Path) -> 
 
 
 def test_lines_of_many_processes_stay_whole(tmp_path: Path) -> None:
-    """Each adds long lines and leaves half a line behind, as a crash would, under the lock."""
+    """Each adds long lines, leaves half a line behind, as a crash would, and reads them all."""
     path, count = tmp_path / "kept", 12
     program = """
 import sys
@@ -307,6 +307,7 @@ for k in range(int(sys.argv[3])):
     with ledger.path.open("ab") as file, locked(file):
         file.write(b'{"experiment": "X", "half')
         file.flush()
+    assert len(Ledger(ledger.path, "X")) > k
 """
     words = [sys.executable, "-c", program, str(path)]
     running = [subprocess.Popen([*words, str(k), str(count)]) for k in range(3)]

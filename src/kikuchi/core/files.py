@@ -332,17 +332,18 @@ def resolved(path: PathName) -> Path:
 
 
 @contextmanager
-def locked(file: IO[Any]) -> Iterator[None]:
+def locked(file: IO[Any], *, shared: bool = False) -> Iterator[None]:
     """A block in which no other process has this open file locked; it waits for its turn.
 
-    Where the system has no POSIX locks, the block runs without one.
+    Blocks with `shared` admit one another: a reader waits for writers alone. Where the system has
+    no POSIX locks, the block runs without one.
     """
     if os.name != "posix":
         yield
         return
     import fcntl
 
-    fcntl.flock(file, fcntl.LOCK_EX)
+    fcntl.flock(file, fcntl.LOCK_SH if shared else fcntl.LOCK_EX)
     try:
         yield
     finally:

@@ -2,8 +2,8 @@
 
 One JSON object per line, written and forced to the disk as soon as its case is finished. A line
 that a crash cut short can only be the last one; it is left out when the file is read, and
-overwritten. Several runs may share a file: each locks it while it appends a line, so that what
-looks like a line cut short is never one that another run is still writing.
+overwritten. Several runs may share a file: each locks it while it reads it or appends a line, so
+that what looks like a line cut short is never one that another run is still writing.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ class Ledger:
                 )
             return
         try:
-            with self.path.open("rb") as file:
+            with self.path.open("rb") as file, locked(file, shared=True):
                 data = read_stream(file, self.path, packed=False, error=FormatError)
         except OSError as error:
             raise KikuchiError(f"cannot read {self.path}: {error.strerror or error}") from error
