@@ -1,4 +1,7 @@
-"""Run the benchmarks: python -m benchmarks [bp exact others] [--json FILE] [--markdown FILE]."""
+"""Run the benchmarks: python -m benchmarks [bp exact others] [--json FILE] [--markdown FILE].
+
+`python -m benchmarks defaults` compares estimators as constructed; see `benchmarks.defaults`.
+"""
 
 from __future__ import annotations
 
@@ -6,6 +9,7 @@ import argparse
 import json
 import os
 import platform
+import sys
 from collections.abc import Iterator
 from dataclasses import asdict
 from pathlib import Path
@@ -37,6 +41,7 @@ from benchmarks import (  # noqa: E402
     temporal,
 )
 from benchmarks.common import Row  # noqa: E402
+from benchmarks.defaults import command as defaults  # noqa: E402
 
 GROUPS = {
     "bp": belief_propagation.rows,
@@ -81,6 +86,9 @@ def markdown(rows: list[Row]) -> str:
 
 
 def main() -> None:
+    if sys.argv[1:2] == ["defaults"]:
+        defaults.main(sys.argv[2:])
+        return
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("groups", nargs="*", metavar="GROUP", help=f"of {', '.join(GROUPS)}")
     parser.add_argument("--json", type=Path)

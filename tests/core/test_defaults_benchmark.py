@@ -1,0 +1,67 @@
+"""The benchmark of defaults: medians, what fits reported, and verdicts that can be bad."""
+
+from __future__ import annotations
+
+import warnings
+
+import pytest
+from benchmarks.defaults import command
+from benchmarks.defaults.frame import Contender, Task, markdown, run, verdicts
+
+
+def _warns(data: float, seed: int) -> float:
+    warnings.warn("learnt little\nsecond line", UserWarning, stacklevel=2)
+    return data - 1
+
+
+def _task(**changes: object) -> Task:
+    words: dict[str, object] = {
+        "name": "densities",
+        "measure": "nats per row",
+        "higher_is_better": True,
+        "tolerance": 0.01,
+        "choosing": {"a": lambda: 10.0},
+        "reporting": {"b": lambda: 0.0, "c": lambda: 1.0},
+        "contenders": [
+            Contender("Ours()", "ours", lambda data, seed: data + 0.1 * seed),
+            Contender("Silent()", "ours", lambda data, seed: float("nan")),
+            Contender("Frank()", "ours", _warns),
+            Contender("Peer()", "peer", lambda data, seed: 0.105),
+            Contender("mean", "baseline", lambda data, seed: data),
+        ],
+        "seeds": (0, 1, 2),
+    }
+    return Task(**{**words, **changes})  # type: ignore[arg-type]
+
+
+def test_verdicts_on_the_tables_that_are_reported():
+    entries = list(run(_task()))
+    assert {entry.table for entry in entries} == {"b", "c"}
+    found = {(v.ours.table, v.ours.name): v for v in verdicts(_task(), entries)}
+    assert found["b", "Ours()"].ours.score == pytest.approx(0.1)  # the middle seed
+    assert found["b", "Ours()"].against_peer == "equal"
+    assert found["c", "Ours()"].against_peer == "ahead"
+    assert found["b", "Frank()"].against_baseline == "behind"
+    assert found["b", "Frank()"].ours.said == ("UserWarning: learnt little",)
+    assert [v.ours.name for v in found.values() if v.silent_failure] == ["Silent()"] * 2
+    assert "on 2 of 6; below the baseline on 4 of 6, 2 of them without" in markdown(
+        _task(), entries
+    )
+
+
+def test_lower_scores_may_be_the_better_ones():
+    task = _task(higher_is_better=False)
+    (first, *_) = verdicts(task, list(run(task)))
+    assert first.against_baseline == "behind"
+
+
+def test_no_table_is_both_chosen_on_and_reported():
+    with pytest.raises(ValueError, match="both chosen on and reported"):
+        _task(choosing={"b": lambda: 0.0})
+
+
+@pytest.mark.parametrize("family", command.FAMILIES)
+def test_every_family_has_both_kinds_of_tables(family):
+    for task in command.tasks_of(family):
+        assert task.choosing and task.reporting
+        assert {contender.kind for contender in task.contenders} >= {"ours", "baseline"}
