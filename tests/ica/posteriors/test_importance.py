@@ -30,7 +30,10 @@ def _on_a_grid(problem: Problem, reach: float = 14.0, points: int = 561):
     return out
 
 
-@pytest.mark.parametrize("prior", ["laplace", "logistic"])
+_MIXTURE = "mixture:weights=(0.3,0.5,0.2),means=(-1.5,0.4,2),variances=(0.3,1,0.1)"
+
+
+@pytest.mark.parametrize("prior", ["laplace", "logistic", _MIXTURE])
 def test_moments_and_likelihood_are_those_of_the_integrals(prior):
     rng = np.random.default_rng(0)
     problem = Problem(

@@ -15,13 +15,13 @@ import numpy as np
 
 from kikuchi.core.compiled import njit
 from kikuchi.ica.kernels.half_line import FAST, exponential, moments_of_many
-from kikuchi.ica.kernels.priors import GAUSSIAN, LAPLACE, tilted_moments
+from kikuchi.ica.kernels.priors import GAUSSIAN, LAPLACE, MIXTURE, tilted_moments
 
 _LEAST_BOTTOM = 0.1  # 1 + (change of L) chi_ii must stay above it
 _SHARPEST = 1e8  # greatest precision of a factor, in units of J_ii + 1
 _ROUNDING = 1e-10  # of 1 / chi_ii: how far lam stays above zero
 _LEAST_PIVOT = 1e-12
-CODES = (GAUSSIAN, LAPLACE)  # priors that these loops know the density of
+CODES = (GAUSSIAN, LAPLACE, MIXTURE)  # priors that these loops know the density of
 GROUPS = 4  # of draws, of which the jackknife leaves out one
 LEFT = (GROUPS - 1.0) / GROUPS
 LEAST_LEFT = 0.4  # of the weight, without any group
@@ -117,9 +117,71 @@ def _square(inverse, chi):
 
 
 @njit(cache=True, error_model="numpy", fastmath=FAST)
+def _tilted_mixture(parameters, gamma, lam, mean, spread):
+    """Moments of a mixture of Gaussians, tilted, of every sample of a block; lam is above zero."""
+    lanes, count = gamma.shape[0], int(parameters[0])
+    masses, peak, total = np.empty((count, lanes)), np.empty(lanes), np.empty(lanes)
+    for s in range(lanes):
+        peak[s], total[s], mean[s], spread[s] = -math.inf, 0.0, 0.0, 0.0
+    for k in range(count):
+        weight, middle, width = parameters[1 + 3 * k], parameters[2 + 3 * k], parameters[3 + 3 * k]
+        mass, log_weight = masses[k], math.log(weight)
+        for s in range(lanes):
+            bottom = 1.0 + lam[s] * width
+            gain = gamma[s] * (middle + 0.5 * gamma[s] * width) - 0.5 * lam[s] * middle * middle
+            mass[s] = log_weight + gain / bottom - 0.5 * math.log(bottom)
+            peak[s] = max(peak[s], mass[s])
+    for k in range(count):
+        middle, width, mass = parameters[2 + 3 * k], parameters[3 + 3 * k], masses[k]
+        for s in range(lanes):
+            mass[s] = exponential(mass[s] - peak[s])
+            total[s] += mass[s]
+            mean[s] += mass[s] * (gamma[s] * width + middle) / (1.0 + lam[s] * width)
+    for s in range(lanes):
+        mean[s] /= total[s]
+    for k in range(count):
+        middle, width, mass = parameters[2 + 3 * k], parameters[3 + 3 * k], masses[k]
+        for s in range(lanes):
+            c = 1.0 / (1.0 + lam[s] * width)
+            apart = (gamma[s] * width + middle) * c - mean[s]
+            spread[s] += mass[s] * (width * c + apart * apart)
+    for s in range(lanes):
+        spread[s] /= total[s]
+
+
+@njit(cache=True, error_model="numpy", fastmath=FAST)
+def _weigh_mixture(parameters, values, exponent, factor, pairs):
+    """Multiply the density of a mixture at `values` to the weights exp(exponent) factor of draws:
+    the highest component goes to the exponent, the sum in units of it to the factor.
+    """
+    count = int(parameters[0])
+    peak, total = np.empty(pairs), np.empty(pairs)
+    for k in range(pairs):
+        peak[k], total[k] = -math.inf, 0.0
+    for c in range(count):
+        weight, middle, width = parameters[1 + 3 * c], parameters[2 + 3 * c], parameters[3 + 3 * c]
+        height, tight = math.log(weight / math.sqrt(2.0 * math.pi * width)), 0.5 / width
+        for k in range(pairs):
+            apart = values[k] - middle
+            peak[k] = max(peak[k], height - tight * apart * apart)
+    for c in range(count):
+        weight, middle, width = parameters[1 + 3 * c], parameters[2 + 3 * c], parameters[3 + 3 * c]
+        height, tight = math.log(weight / math.sqrt(2.0 * math.pi * width)), 0.5 / width
+        for k in range(pairs):
+            apart = values[k] - middle
+            total[k] += exponential(height - tight * apart * apart - peak[k])
+    for k in range(pairs):
+        exponent[k] += peak[k]
+        factor[k] *= total[k]
+
+
+@njit(cache=True, error_model="numpy", fastmath=FAST)
 def _tilted(code, parameters, gamma, lam, room, mean, spread):
     """Moments of one source of every sample of a block, tilted by gamma and lam."""
     lanes = gamma.shape[0]
+    if code == MIXTURE:
+        _tilted_mixture(parameters, gamma, lam, mean, spread)
+        return
     if code != LAPLACE:
         for s in range(lanes):
             mean[s], spread[s] = tilted_moments(code, parameters, gamma[s], lam[s])
@@ -296,12 +358,16 @@ def weighted_moments(
     moves = np.zeros((count, wide))  # of draws, then L^-T, whose products are chi
     inverse, axis, sign = np.zeros((count, count)), np.empty(count, np.int64), np.empty(count)
     plus, minus = np.empty(wide), np.empty(pairs)
+    values, more, less = np.empty(pairs), np.ones(pairs), np.ones(pairs)
+    mixed = False
     group, known = np.empty(GROUPS), np.empty(GROUPS)
     spread, failed = 0.0, 0
     constant = 0.5 * count * math.log(2.0 * math.pi)
     for i in range(count):
         if codes[i] == LAPLACE:
             constant += math.log(0.5 * numbers[i, 0])
+        elif codes[i] == MIXTURE:
+            mixed = True
         else:
             constant -= 0.5 * math.log(2.0 * math.pi * numbers[i, 0])
     for n in range(total):
@@ -327,6 +393,8 @@ def weighted_moments(
         for k in range(pairs):
             plus[k] = 0.0
             minus[k] = 0.0
+            more[k] = 1.0
+            less[k] = 1.0
         for i in range(count):
             width = 1.0 / diagonal[i]
             raw = width - precision[i]
@@ -348,6 +416,16 @@ def weighted_moments(
                     both = even + half * d[k] * d[k]
                     plus[k] += both + odd * d[k] - rate * abs(here + d[k])
                     minus[k] += both - odd * d[k] - rate * abs(here - d[k])
+            elif codes[i] == MIXTURE:
+                for k in range(pairs):
+                    both = even + half * d[k] * d[k]
+                    plus[k] += both + odd * d[k]
+                    minus[k] += both - odd * d[k]
+                    values[k] = here + d[k]
+                _weigh_mixture(numbers[i], values, plus, more, pairs)
+                for k in range(pairs):
+                    values[k] = here - d[k]
+                _weigh_mixture(numbers[i], values, minus, less, pairs)
             else:
                 tight = 1.0 / numbers[i, 0]
                 half -= 0.5 * tight
@@ -366,6 +444,9 @@ def weighted_moments(
         for k in range(pairs):
             plus[k] = share[k] * exponential(plus[k] - top)
             minus[k] = share[k] * exponential(minus[k] - top)
+            if mixed:
+                plus[k] *= more[k]
+                minus[k] *= less[k]
             power += (plus[k] * plus[k] + minus[k] * minus[k]) / share[k]
         for begin in range(0, pairs, WIDTHS * GROUPS):
             for g in range(GROUPS):

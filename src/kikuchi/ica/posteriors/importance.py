@@ -21,7 +21,8 @@ from kikuchi.core.errors import ModelError
 from kikuchi.core.options import option
 from kikuchi.ica.posteriors.adaptive_tap import AdaptiveTapPosterior
 from kikuchi.ica.posteriors.posterior import Moments, Posterior, Problem
-from kikuchi.ica.priors.prior import CompiledPrior
+from kikuchi.ica.priors.mixture import MixturePrior
+from kikuchi.ica.priors.prior import CompiledPrior, SourcePrior
 
 _WIDTHS = np.array([1.1, 1.1, 1.1, 2.0])  # deviations of the draws, in turn
 _PAIRS = 16  # of draws: the least number, and every other is a multiple
@@ -89,7 +90,10 @@ class ImportancePosterior(Posterior):
                 )
         from kikuchi.ica.kernels.weighted import CODES
 
-        codes = [p.code if isinstance(p, CompiledPrior) else -1 for p in problem.priors]
+        codes = [
+            p.code if isinstance(p, CompiledPrior) and not _has_points(p) else -1
+            for p in problem.priors
+        ]
         if all(code in CODES for code in codes):
             return self._compiled(problem, codes, start, begin)
         return self._around_factors(problem, start, begin)
@@ -112,7 +116,7 @@ class ImportancePosterior(Posterior):
 
         count, total = problem.field.shape
         normals, shares = normal_draws(count, self._pairs)
-        numbers = np.array([prior.numbers[:1] for prior in problem.priors])  # type: ignore[attr-defined]
+        numbers = _padded([prior.numbers for prior in problem.priors])  # type: ignore[attr-defined]
         spread = np.array([prior.mean_variance[1] for prior in problem.priors])
         first = np.array([1.0 / spread, np.zeros(count)]).T.copy()
         mean, second = np.empty((count, total)), np.empty((total, count, count))
@@ -193,6 +197,19 @@ class ImportancePosterior(Posterior):
             warnings=around.warnings + _few_count(relative),
         )
         return moments, second
+
+
+def _has_points(prior: SourcePrior) -> bool:
+    """Whether a component of a mixture is a point, which has no density."""
+    return isinstance(prior, MixturePrior) and not prior.parameters[2].all()
+
+
+def _padded(rows: list[Array]) -> Array:
+    """Rows of different lengths as a matrix, with zeros behind the shorter ones."""
+    out = np.zeros((len(rows), max(row.size for row in rows)))
+    for place, row in zip(out, rows, strict=True):
+        place[: row.size] = row
+    return out
 
 
 def _few_count(relative: float) -> tuple[str, ...]:
