@@ -91,6 +91,7 @@ class RestartTask:
     max_iter: int
     seconds: float | None
     number: int = 0
+    columns: Array | None = None  # that start "ica" begins with, in the order of the priors
 
     def __repr__(self) -> str:
         name = self.start if isinstance(self.start, str) else "a given model"
@@ -316,7 +317,8 @@ def _own_starts(model: Model, task: RestartTask, rng: np.random.Generator) -> li
         return [same]
     unit = np.sqrt(factor_noise(task.data.outer / task.data.count, model.sources))
     scaled = replace(task.data, x=task.data.x / unit[:, None])
-    start = _best_start(replace(task, data=scaled, noise=KINDS[0]), rng)
+    columns = None if task.columns is None else task.columns / unit[:, None]
+    start = _best_start(replace(task, data=scaled, noise=KINDS[0], columns=columns), rng)
     variances = start.noise.channel_variances(model.channels) * unit**2
     own = with_channel_variances(replace(model, mixing=unit[:, None] * start.mixing), variances)
     return [own] if has_factors(model.channels, model.sources) else [own, same]
@@ -340,7 +342,7 @@ def _best_start(task: RestartTask, rng: np.random.Generator) -> Model:
     it: with as many sources as channels only the likelihood tells how much of the data is noise.
     """
     arguments = task.data, task.priors, task.noise, task.rules.mixing, rng
-    model = initial_model(str(task.start), *arguments)
+    model = initial_model(str(task.start), *arguments, columns=task.columns)
     wanted = task.start in ("ica", "directions") and task.optimiser in GRADIENTS
     if not wanted or not model.noise.learned:
         return model

@@ -29,6 +29,8 @@ _ROTATED = 1e-4
 _FACTOR_STEPS = 30
 _LEAST_NOISE = 2e-3  # of the variance of a channel, at the start
 _RANDOM_FRACTION = 0.5  # of the data's variance that random columns explain
+_COMPARED = 500  # samples that columns are given to priors by
+_CENTRED = 0.05  # mean of a prior in its deviations that counts as 0
 _STRONG = 0.1  # fraction of the samples, the longest, that show directions
 
 
@@ -60,14 +62,17 @@ def initial_model(
     rule: str,
     rng: np.random.Generator,
     rotations: int = _ROTATIONS,
+    columns: Array | None = None,
 ) -> Model:
-    """A model to begin EM with; components are sought by so many `rotations` at most."""
+    """A model to begin EM with; components are sought by so many `rotations` at most, from those
+    of `columns` (channels, sources) if given, whose order and signs are kept.
+    """
     hot = make_noise(noise, data.variances)
     if data.count > _MOST_SAMPLES:
         data = data.take(np.sort(rng.choice(data.count, _MOST_SAMPLES, replace=False)))
     sources = len(priors)
     if name in ("ica", "pca"):
-        mixing, noise_now = _from_components(name, data, priors, hot, rng, rotations)
+        mixing, noise_now = _from_components(name, data, priors, hot, rng, rotations, columns)
     elif name == "directions":
         mixing, noise_now = _scaled(_directions(data.x, sources, rng), data, priors), hot
     elif name == "samples":
@@ -118,11 +123,36 @@ def _from_components(
     hot: Noise,
     rng: np.random.Generator,
     rotations: int,
+    columns: Array | None = None,
 ) -> tuple[Array, Noise]:
+    sources = len(priors)
+    white, vectors, values, rest = whitened(data, sources, rng, name)
+    level = rest if rest > 0 else 0.5 * float(values[-1])
+    if name == "pca":
+        basis = np.linalg.qr(rng.standard_normal((sources, sources)))[0]
+    elif columns is None:
+        basis = rotation(white, rng, rotations)
+    else:
+        begin = _orthogonal(((vectors / np.sqrt(values)).T @ columns).T)
+        basis = rotation(white, rng, rotations, begin)
+    sizes = np.sqrt(np.maximum(values - rest, 0.05 * values))
+    mixing = (vectors * sizes) @ basis.T
+    sources_now = basis @ white
+    offset = basis @ ((vectors / np.sqrt(values)).T @ (data.x.sum(axis=1) / data.channel_counts))
+    if columns is not None and name == "ica":
+        return mixing / deviations(priors), _noise_at(hot, level)
+    return _assigned(mixing, sources_now, offset, priors), _noise_at(hot, level)
+
+
+def whitened(
+    data: Observations, sources: int, rng: np.random.Generator, name: str = "ica"
+) -> tuple[Array, Array, Array, float]:
+    """The leading principal components of the data, each of variance 1, with what `principal`
+    returns; `name` is that of the start that needs them.
+    """
     centred = data.x - (data.x.sum(axis=1) / data.channel_counts)[:, None]
     if data.observed is not None:
         centred = centred * data.observed
-    sources = len(priors)
     vectors, values, rest = principal(centred, sources, rng)
     least = 1e-10 * float(values[0])
     if not values[0] > 0 or values[-1] <= least:
@@ -130,17 +160,7 @@ def _from_components(
             f"start {name}: the data have fewer than {sources} independent directions; "
             "ask for fewer sources or use start='random'"
         )
-    level = rest if rest > 0 else 0.5 * float(values[-1])
-    white = (vectors / np.sqrt(values)).T @ centred
-    if name == "pca":
-        basis = np.linalg.qr(rng.standard_normal((sources, sources)))[0]
-    else:
-        basis = rotation(white, rng, rotations)
-    sizes = np.sqrt(np.maximum(values - rest, 0.05 * values))
-    mixing = (vectors * sizes) @ basis.T
-    sources_now = basis @ white
-    offset = basis @ ((vectors / np.sqrt(values)).T @ (data.x.sum(axis=1) / data.channel_counts))
-    return _assigned(mixing, sources_now, offset, priors), _noise_at(hot, level)
+    return (vectors / np.sqrt(values)).T @ centred, vectors, values, rest
 
 
 def factor_noise(covariance: Array, sources: int) -> Array:
@@ -173,12 +193,18 @@ def has_factors(channels: int, sources: int) -> bool:
     return sources < channels and (channels - sources) ** 2 >= channels + sources
 
 
-def rotation(white: Array, rng: np.random.Generator, most: int = _ROTATIONS) -> Array:
+def rotation(
+    white: Array,
+    rng: np.random.Generator,
+    most: int = _ROTATIONS,
+    begin: Array | None = None,
+) -> Array:
     """Independent directions of white data: the fixed point with tanh, all at once, kept
-    orthogonal, by so many steps at most; sub- and super-Gaussian sources alike.
+    orthogonal, by so many steps at most; sub- and super-Gaussian sources alike. The signs of
+    directions to `begin` with are kept.
     """
     size, samples = white.shape
-    basis = np.linalg.qr(rng.standard_normal((size, size)))[0]
+    basis = np.linalg.qr(rng.standard_normal((size, size)))[0] if begin is None else begin
     half = white.astype(np.float32)  # enough to begin with, in a fraction of the time
     for _ in range(most):
         squashed = np.tanh(basis.astype(np.float32) @ half)
@@ -188,6 +214,8 @@ def rotation(white: Array, rng: np.random.Generator, most: int = _ROTATIONS) -> 
         basis = new
         if moved < _ROTATED:
             break
+    if begin is not None:
+        basis = np.where(np.einsum("ij,ij->i", basis, begin) < 0.0, -1.0, 1.0)[:, None] * basis
     return basis
 
 
@@ -197,10 +225,13 @@ def _orthogonal(matrix: Array) -> Array:
 
 
 def _assigned(mixing: Array, sources: Array, offset: Array, priors: Sequence[SourcePrior]) -> Array:
-    """Columns given to priors by kurtosis, in the priors' scales, and with the sign in which
-    sources that are not symmetric have a mean above zero.
+    """Columns given to priors by their likelihood, in the priors' scales; where priors have no
+    density by kurtosis, and with the sign in which sources that are not symmetric have a mean
+    above zero.
     """
     order = np.arange(len(priors))
+    if len({p.text for p in priors}) > 1 and all(_is_centred(p) for p in priors):
+        return _likeliest_columns(mixing, sources, priors)
     if len({p.text for p in priors}) > 1:
         tails = np.mean(np.square(sources) ** 2, axis=1) - 3.0
         wanted = [p.kurtosis if math.isfinite(p.kurtosis) else 1e300 for p in priors]
@@ -208,6 +239,32 @@ def _assigned(mixing: Array, sources: Array, offset: Array, priors: Sequence[Sou
     columns = mixing[:, order] / deviations(priors)
     flip = [not p.symmetric and o < 0 for p, o in zip(priors, offset[order], strict=True)]
     return np.where(flip, -columns, columns)
+
+
+def _is_centred(prior: SourcePrior) -> bool:
+    """Whether a prior has a density, whose mean is 0."""
+    if not prior.is_proper or prior.support != "real" or prior.states is not None:
+        return False
+    mean, variance = prior.mean_variance
+    return math.isfinite(variance) and abs(mean) < _CENTRED * math.sqrt(variance)
+
+
+def _likeliest_columns(mixing: Array, sources: Array, priors: Sequence[SourcePrior]) -> Array:
+    """Columns in the order and with the signs that make some samples most likely."""
+    from scipy.optimize import linear_sum_assignment
+
+    sizes = deviations(priors)
+    few = sources[:, :_COMPARED] / sources[:, :_COMPARED].std(axis=1, keepdims=True)
+    score = np.array(
+        [
+            [prior.log_density(sign * size * few).sum(axis=1) for sign in (1.0, -1.0)]
+            for prior, size in zip(priors, sizes, strict=True)
+        ]
+    )  # priors, signs, sources
+    score = np.maximum(score, -1e300)
+    order = linear_sum_assignment(-score.max(axis=1))[1]
+    chosen = score[np.arange(len(priors)), :, order]
+    return np.asarray(np.where(chosen[:, 0] >= chosen[:, 1], 1.0, -1.0) * mixing[:, order] / sizes)
 
 
 def _noise_at(hot: Noise, level: float) -> Noise:

@@ -20,15 +20,17 @@ from kikuchi.core.log import warn_caller
 from kikuchi.core.methods import instance_method
 from kikuchi.core.options import option
 from kikuchi.core.trace import Trace
+from kikuchi.ica.adaptation import adapt_priors
 from kikuchi.ica.em import Rules, Statistics, expectation, maximisation
 from kikuchi.ica.estimator import IcaEstimator, drawn_seeds
 from kikuchi.ica.fitting import RestartTask, choose_fit, fit_all
 from kikuchi.ica.initialisation import initial_model, start_kinds
 from kikuchi.ica.mixing import RULES, parse_mixing_prior
-from kikuchi.ica.model import Model, Observations
+from kikuchi.ica.model import Model, Observations, is_learned
 from kikuchi.ica.optimisers import check_optimiser
 from kikuchi.ica.posteriors.posterior import Moments, Posterior, parse_posterior
-from kikuchi.ica.priors.prior import SourcePrior, as_priors
+from kikuchi.ica.priors.mixture import MixturePrior
+from kikuchi.ica.priors.prior import AUTO, SourcePrior, as_priors
 from kikuchi.ica.restarts import RestartFit, collapsed_sources, read_precision
 from kikuchi.ica.scoring import Precision, has_enough_samples
 from kikuchi.training.checkpoint import Arrays, part, prefixed
@@ -39,7 +41,7 @@ if TYPE_CHECKING:
     from kikuchi.ica.order import Choice
 
 
-_MOST_DRAWN = 12  # sources that draws can follow
+_MOST_DRAWN = 20  # sources that draws can follow
 _MOST_STATES = 1024  # joint states of discrete sources that auto enumerates
 _TOLERANCE = 1e-3
 _ERRORS = 0.3  # standard errors that scoring stops at
@@ -79,7 +81,11 @@ class MeanFieldICA(IcaEstimator):
     )
     _: KW_ONLY
     prior: str | SourcePrior | Sequence[Any] = option(
-        "laplace", 'Source prior such as "laplace" or "binary01:rate=0.3", or one per source.'
+        "auto",
+        'Source prior such as "laplace" or "binary01:rate=0.3", or one per source. "auto" gives '
+        "each source of a first separation the likeliest of a stock of shapes: sparse, flat, with "
+        "two humps or values, skewed (shapes_); it is laplace for more sources than channels, "
+        "missing values and constrained mixing.",
     )
     posterior: str | Posterior = option(
         "auto",
@@ -149,12 +155,10 @@ class MeanFieldICA(IcaEstimator):
         """Fit from the usual starts and from given models."""
         rules = self._rules()
         rows = self._rows(X, reset=True)
-        priors = tuple(as_priors(self.prior, self._source_count(rows)))
+        priors, data, columns = self._adapted(rows)
         posterior, optimiser = self.method_for(priors, rows.shape)
         check_optimiser(optimiser, posterior, rules, priors, self._noise())
-        self._check_data(rows, priors)
-        data = self._prepared(rows, priors, fit_mean=True)
-        tasks = self._tasks(data, priors, rules, models)
+        tasks = self._tasks(data, priors, rules, models, columns)
         checkpoint = fit_checkpoint(self, rows)
         fits = fit_all(tasks, self.processes, self.seconds, self._run().progress, checkpoint)
         best, evidence = choose_fit(fits, data, posterior)
@@ -177,13 +181,12 @@ class MeanFieldICA(IcaEstimator):
         rules = self._rules()
         rows = self._rows(X, reset=first)
         if first:
-            priors = tuple(as_priors(self.prior, self._source_count(rows)))
-            self._check_data(rows, priors)
-            data = self._prepared(rows, priors, fit_mean=True)
-            task = self._tasks(data, priors, rules, ())[0]
+            priors, data, columns = self._adapted(rows)
+            task = self._tasks(data, priors, rules, (), columns)[0]
             assert isinstance(task.start, str)
             rng = np.random.default_rng(task.seed)
-            model = initial_model(task.start, data, priors, task.noise, rules.mixing, rng)
+            kinds = priors, task.noise, rules.mixing
+            model = initial_model(task.start, data, *kinds, rng, columns=columns)
             self.trace_, self.n_iter_ = Trace("mean log-likelihood"), 0
             self.stopped_, self.converged_ = "iterations", False
             self.restarts_, self.selection_ = [], "partial_fit"
@@ -206,12 +209,40 @@ class MeanFieldICA(IcaEstimator):
         self.warnings_ = []
         return self
 
+    def _adapted(self, rows: Array) -> tuple[tuple[SourcePrior, ...], Observations, Array | None]:
+        """Priors, data, and columns that "auto" has found priors with."""
+        count = self._source_count(rows)
+        priors = tuple(as_priors(self.prior, count))
+        self._check_data(rows, priors)
+        data = self._prepared(rows, priors, fit_mean=True)
+        self.shapes_ = [prior.name for prior in priors]
+        complete = data.observed is None and count <= min(data.channels, data.count - 1)
+        adapts = self._is_auto and self.mixing == RULES[0] and self.start in ("auto", "ica")
+        if not (adapts and complete):
+            return priors, data, None
+        rng = np.random.default_rng(drawn_seeds(self.random_state, 1)[0])
+        noise = self._noise()
+        known = None if isinstance(noise, str) else float(np.mean(_channel_variances(noise)))
+        found = adapt_priors(data, count, known, rng)
+        self.shapes_ = found.names
+        return found.priors, data, found.columns
+
+    @property
+    def _is_auto(self) -> bool:
+        return isinstance(self.prior, str) and self.prior == AUTO
+
+    @property
+    def _learned(self) -> str:
+        """Which priors EM learns: shapes that were chosen remain as they are."""
+        return "none" if self._is_auto else self.learn_prior
+
     def _tasks(
         self,
         data: Observations,
         priors: tuple[SourcePrior, ...],
         rules: Rules,
         models: Sequence[Model],
+        columns: Array | None = None,
     ) -> list[RestartTask]:
         posterior, optimiser = self.method_for(priors, (data.count, data.channels))
         names = start_kinds(self.start, self.restarts, len(priors), data, rules.mixing)
@@ -234,6 +265,7 @@ class MeanFieldICA(IcaEstimator):
                 tol,
                 int(self.max_iter),
                 self.seconds,
+                columns=columns,
             )
             for k, start in enumerate(starts)
         ]
@@ -318,7 +350,7 @@ class MeanFieldICA(IcaEstimator):
     def n_parameters(self) -> int:
         """All free numbers: mixing, learned noise and learned priors."""
         check_is_fitted(self)
-        return self.model_.n_parameters(self.learn_prior)
+        return self.model_.n_parameters(self._learned)
 
     def bic(self, X: ArrayLike) -> float:
         """-2 log-likelihood of the rows of `X` + n_parameters log(samples); lower is better, as in
@@ -383,7 +415,7 @@ class MeanFieldICA(IcaEstimator):
         >>> MeanFieldICA().method_for(as_priors("laplace", 3), (80, 400))[1]
         'lbfgs'
         """
-        smooth = all(p.is_proper and p.log_concave and p.support == "real" for p in priors)
+        smooth = all(_is_smooth(p, self._learned) for p in priors)
         free = self.mixing == RULES[0] and parse_mixing_prior(self.mixing_prior).beta == 0
         learned_full = isinstance(self.noise, str) and self.noise == "full"
         smooth = smooth and free and self.batch_size is None and not learned_full
@@ -416,7 +448,7 @@ class MeanFieldICA(IcaEstimator):
 
     def _rules(self) -> Rules:
         self._check_options()
-        return Rules(self.mixing, parse_mixing_prior(self.mixing_prior), self.learn_prior)
+        return Rules(self.mixing, parse_mixing_prior(self.mixing_prior), self._learned)
 
     def _source_count(self, rows: Array) -> int:
         count = self.n_sources
@@ -464,7 +496,7 @@ class MeanFieldICA(IcaEstimator):
         if fit_mean:
             centre = self.center
             if centre == "auto":
-                centre = all(p.symmetric for p in priors)
+                centre = self._is_auto or all(p.symmetric for p in priors)
             self.mean_ = np.nanmean(rows, axis=0) if centre else np.zeros(rows.shape[1])
         return Observations.of((rows - self.mean_).T)
 
@@ -515,6 +547,20 @@ class MeanFieldICA(IcaEstimator):
         self.posterior_of_fit()  # refuses a name that does not exist
         online = part(arrays, "online")
         self._online = Statistics.from_arrays(online) if online else None
+
+
+def _is_smooth(prior: SourcePrior, learned: str) -> bool:
+    """Whether a prior has a density on the whole line that gradients can follow: a log-concave one,
+    or a mixture that is not learned.
+    """
+    if not prior.is_proper or prior.support != "real" or prior.states is not None:
+        return False
+    fixed = isinstance(prior, MixturePrior) and not is_learned(prior, learned)
+    return prior.log_concave or fixed
+
+
+def _channel_variances(noise: Array) -> Array:
+    return np.diag(noise) if noise.ndim == 2 else noise
 
 
 def _few_states(priors: Sequence[SourcePrior]) -> bool:

@@ -21,6 +21,7 @@ _LEAST_BOTTOM = 0.1  # 1 + (change of L) chi_ii must stay above it
 _SHARPEST = 1e8  # greatest precision of a factor, in units of J_ii + 1
 _ROUNDING = 1e-10  # of 1 / chi_ii: how far lam stays above zero
 _LEAST_PIVOT = 1e-12
+_LEAST_FACTOR = 1e-3  # precision of a factor, in units of J_ii + 1, where lower ones do not fit J
 CODES = (GAUSSIAN, LAPLACE, MIXTURE)  # priors that these loops know the density of
 GROUPS = 4  # of draws, of which the jackknife leaves out one
 LEFT = (GROUPS - 1.0) / GROUPS
@@ -34,9 +35,10 @@ _LANES = 32  # samples whose factors are found together
 def _factorise(coupling, precision, root, inverse, half_log_det):
     """L^-1 of the Cholesky factor L of J + diag(precision), and minus the sum of the logarithms of
     its diagonal, for a block of samples: they are the last axis of every array, so that processors
-    take several at once.
+    take several at once. Returns the smallest pivot, in units of its diagonal.
     """
     count, lanes = precision.shape
+    smallest = 1.0
     for s in range(lanes):
         half_log_det[s] = 0.0
     for i in range(count):
@@ -60,6 +62,7 @@ def _factorise(coupling, precision, root, inverse, half_log_det):
                 pivot[s] -= one[s] * one[s]
         for s in range(lanes):
             least = _LEAST_PIVOT * (own[s] + more[s])
+            smallest = min(smallest, pivot[s] / max(abs(own[s] + more[s]), 1e-300))
             pivot[s] = 1.0 / math.sqrt(max(pivot[s], least, 1e-300))
         if i % 2 or i == count - 1:  # the product of two cannot overflow
             last = inverse[i - i % 2, i - i % 2]
@@ -75,6 +78,7 @@ def _factorise(coupling, precision, root, inverse, half_log_det):
                     here[s] -= one[s] * other[s]
             for s in range(lanes):
                 here[s] *= pivot[s]
+    return smallest
 
 
 @njit(cache=True, error_model="numpy", fastmath=FAST)
@@ -264,7 +268,12 @@ def _propagate(codes, numbers, warm, tol, sweeps, coupling, field, state, room):
     root, inverse, chi, residual = room
     count, lanes = linear.shape
     mean, spread = mu.copy(), diagonal.copy()
-    _factorise(coupling, precision, root, inverse, half_log_det)
+    if _factorise(coupling, precision, root, inverse, half_log_det) < _LEAST_PIVOT:
+        for i in range(count):  # factors of densities that are not log-concave, with another J
+            top, now = coupling[i, i], precision[i]
+            for s in range(lanes):
+                now[s] = max(now[s], _LEAST_FACTOR * (top[s] + 1.0))
+        _factorise(coupling, precision, root, inverse, half_log_det)
     _centre(inverse, field, linear, mu, diagonal)
     left = 0
     for s in range(lanes):

@@ -25,6 +25,9 @@ from kikuchi.core.arrays import Array
 from kikuchi.core.errors import MethodError, ModelError
 from kikuchi.core.options import Configured, Registry
 
+AUTO = "auto"  # chosen for each source by the data
+_BEFORE_DATA = "laplace"  # what auto stands for until there are data
+
 PRIORS: Registry[SourcePrior] = Registry(
     "kikuchi.ica",
     "prior",
@@ -206,11 +209,14 @@ def prior_texts(priors: Iterable[SourcePrior]) -> list[str]:
 def as_priors(
     prior: str | SourcePrior | Iterable[str | SourcePrior], count: int
 ) -> list[SourcePrior]:
-    """`count` priors from one for all, or from one per source.
+    """`count` priors from one for all, or from one per source; "auto" is Laplace as long as no data
+    are known.
 
     >>> [p.name for p in as_priors(["laplace", "binary"], 2)]
     ['laplace', 'binary']
     """
+    if isinstance(prior, str) and prior == AUTO:
+        prior = _BEFORE_DATA
     one = isinstance(prior, str) or not isinstance(prior, Iterable)
     given: list[Any] = [prior] * count if one else list(prior)  # type: ignore[arg-type]
     if len(given) != count:

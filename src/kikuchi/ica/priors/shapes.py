@@ -1,0 +1,248 @@
+r"""Which prior each source has: what `prior="auto"` means.
+
+Sources that a first separation has found are compared with a stock of shapes, all of mean 0 and
+variance 1: heavy and light tails, flat, two humps, two values, skewed. In noise a source is seen as
+y = c (s + n) with a normal n, and the density of y is that of the shape, widened. The level of the
+noise that all sources share and the shape of each are those of greatest likelihood together. No
+shape has a parameter that is fitted, so that this likelihood is as good as one of rows held out.
+
+Shapes other than Laplace are mixtures of Gaussians, whose posterior moments have closed forms.
+
+Reference: HOJ-L7, HOJ-M8.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+
+import numpy as np
+
+from kikuchi.core.arrays import Array, Ints
+from kikuchi.ica.priors.mixture import MixturePrior
+from kikuchi.ica.priors.prior import SourcePrior, parse_prior
+
+_REACH = 6.0  # deviations; values beyond count as this
+_BINS = 240
+_LEAST_WIDTH = 1e-3  # variance of a component in place of a value
+_LEVELS = np.concatenate([[0.0], np.geomspace(1e-3, 0.95, 24)])  # of noise in a source's variance
+_LEAST_VALUES = 1e-3  # of it where a source has two values: their places are estimates
+_LEAST_RATE = 0.02  # of the rarer of two values
+_EVEN = 0.02  # of the rate of two values from a half, at which they count as -1 and 1
+_HUMPS = (0.8, 0.6)  # part of the variance between two humps
+_MIXTURES: dict[str, tuple[tuple[float, ...], tuple[float, ...], tuple[float, ...]]] = {
+    "laplace": (
+        (0.08509, 0.3519, 0.4539, 0.1092),
+        (0.0, 0.0, 0.0, 0.0),
+        (0.02919, 0.2672, 1.143, 3.522),
+    ),
+    "logistic": ((0.2525, 0.6108, 0.1367), (0.0, 0.0, 0.0), (0.3622, 0.9404, 2.444)),
+    "student": ((0.6099, 0.3631, 0.02704), (0.0, 0.0, 0.0), (0.3819, 1.461, 8.752)),
+    "sparse": (
+        (0.1719, 0.3938, 0.3526, 0.08172),
+        (0.0, 0.0, 0.0, 0.0),
+        (0.004367, 0.0923, 0.926, 7.786),
+    ),
+    "uniform": (
+        (0.1229, 0.3771, 0.3771, 0.1229),
+        (-1.462, -0.636, 0.636, 1.462),
+        (0.02901, 0.2151, 0.2151, 0.02901),
+    ),
+    "flat top": (
+        (0.1595, 0.3405, 0.3405, 0.1595),
+        (-1.34, -0.5221, 0.5221, 1.34),
+        (0.1842, 0.2683, 0.2683, 0.1842),
+    ),
+    "semicircle": (
+        (0.1062, 0.3938, 0.3938, 0.1062),
+        (-1.52, -0.6145, 0.6145, 1.52),
+        (0.05913, 0.2525, 0.2525, 0.05913),
+    ),
+    "arcsine": (
+        (0.1417, 0.3583, 0.3583, 0.1417),
+        (-1.355, -0.7049, 0.7049, 1.355),
+        (0.003089, 0.1718, 0.1718, 0.003089),
+    ),
+    "exponential": (
+        (0.1664, 0.3191, 0.3555, 0.1591),
+        (-0.8998, -0.5551, 0.1869, 1.637),
+        (0.005684, 0.04584, 0.2533, 1.401),
+    ),
+    "gamma": (
+        (0.1644, 0.3704, 0.3534, 0.1118),
+        (-1.051, -0.4501, 0.4271, 1.687),
+        (0.04851, 0.1497, 0.4258, 1.314),
+    ),
+    "gumbel": ((0.4344, 0.4548, 0.1109), (-0.6658, 0.2571, 1.555), (0.2425, 0.5268, 1.485)),
+    "half normal": (
+        (0.1002, 0.2391, 0.3894, 0.2713),
+        (-1.185, -0.7873, -0.004864, 1.139),
+        (0.007606, 0.05657, 0.2579, 0.9019),
+    ),
+    "rayleigh": ((0.1876, 0.4774, 0.335), (-1.111, -0.1776, 0.8754), (0.1199, 0.365, 0.895)),
+    "beta": (
+        (0.09559, 0.214, 0.3417, 0.3488),
+        (-1.18, -0.8567, -0.1818, 1.027),
+        (0.004952, 0.03803, 0.1869, 0.7404),
+    ),
+}
+"""Weights, means and variances of the mixtures of least Kullback-Leibler divergence from Laplace,
+logistic, Student (4), generalised normal (1/2), uniform, generalised normal (4), Wigner's
+semicircle, arcsine, exponential, gamma (2.5), Gumbel, half normal, Rayleigh and beta (1, 3)."""
+
+
+@dataclass(frozen=True)
+class Shape:
+    """A kind of source, of mean 0 and variance 1: its name and its components."""
+
+    name: str
+    weights: Array
+    means: Array
+    variances: Array
+
+    @property
+    def discrete(self) -> bool:
+        """Whether the source has two values."""
+        return not self.variances.any()
+
+    def log_density(self, y: Array, levels: Array) -> Array:
+        """log density at `y`, of the shape with such parts of its variance replaced by noise
+        (levels, values).
+        """
+        level = levels[:, None, None]
+        within = (1.0 - level) * self.variances + level + (2.0 * _REACH / _BINS) ** 2 / 12.0
+        apart = y[:, None] - np.sqrt(1.0 - level) * self.means
+        terms = np.log(self.weights / np.sqrt(2.0 * math.pi * within)) - 0.5 * apart**2 / within
+        top = terms.max(axis=2)
+        return np.asarray(top + np.log(np.exp(terms - top[:, :, None]).sum(axis=2)))
+
+    def prior(self, sign: float, smooth: bool) -> SourcePrior:
+        """The shape, or its mirror image, as a prior. Where all must be `smooth`, values are narrow
+        components.
+        """
+        if self.name == "laplace":
+            return parse_prior("laplace")
+        if self.discrete and abs(self.weights[0] - 0.5) < _EVEN and not smooth:
+            return parse_prior("binary")
+        variances = np.maximum(self.variances, _LEAST_WIDTH if smooth else 0.0)
+        return MixturePrior.of(list(self.weights), list(sign * self.means), list(variances))
+
+
+@dataclass(frozen=True)
+class ShapeChoice:
+    """The shape of each source, the sign with which it is taken, and the level of the noise."""
+
+    shapes: tuple[Shape, ...]
+    signs: Array
+    level: float
+
+    @property
+    def names(self) -> list[str]:
+        """Names of the shapes."""
+        return [shape.name for shape in self.shapes]
+
+    @property
+    def priors(self) -> tuple[SourcePrior, ...]:
+        """Priors of the sources."""
+        smooth = not all(shape.discrete for shape in self.shapes)
+        pairs = zip(self.shapes, self.signs, strict=True)
+        return tuple(shape.prior(float(sign), smooth) for shape, sign in pairs)
+
+
+def choose_shapes(sources: Array, noise: Array, levels: Sequence[float]) -> ShapeChoice:
+    """The shapes and the level of noise that make `sources` (sources, samples) most likely.
+
+    `noise` are the variances of noise of level 1 in sources of variance 1; `levels` are tried.
+
+    >>> rng = np.random.default_rng(0)
+    >>> s = np.array([rng.laplace(size=3000), rng.uniform(size=3000), rng.choice(2, 3000)])
+    >>> choose_shapes(s, np.ones(3), [0.0]).names
+    ['laplace', 'uniform', 'two values']
+    """
+    stock = shapes()
+    counts = _histograms(sources)
+    scores = np.tensordot(counts, _tables(), axes=(1, 2))  # sources, levels, 2 shapes
+    skews = np.mean(_standard(sources) ** 3, axis=1)
+    best, found = -math.inf, None
+    for level in levels:
+        parts = np.clip(level * noise, 0.0, _LEVELS[-1])
+        places = np.abs(_LEVELS[:, None] - parts).argmin(axis=0)
+        here = scores[np.arange(len(sources)), places]
+        pairs = [_two_values(*of_source) for of_source in zip(skews, parts, strict=True)]
+        ends = [
+            float(row @ pair.log_density(_middles(), np.array([max(part, _LEAST_VALUES)]))[0])
+            for row, pair, part in zip(counts, pairs, parts, strict=True)
+        ]
+        here = np.column_stack([here, ends])
+        value = float(here.max(axis=1).sum())
+        if value > best:
+            best, found = value, (level, here.argmax(axis=1), pairs)
+    assert found is not None
+    level, numbers, pairs = found
+    signs = np.where((numbers >= len(stock)) & (numbers < 2 * len(stock)), -1.0, 1.0)
+    chosen = [
+        pair if k == 2 * len(stock) else stock[k % len(stock)]
+        for k, pair in zip(numbers, pairs, strict=True)
+    ]
+    return ShapeChoice(tuple(chosen), signs, float(level))
+
+
+def _two_values(skewness: float, level: float) -> Shape:
+    """Two values whose skewness, with this part of the variance normal, is the one given."""
+    own = skewness / (1.0 - level) ** 1.5
+    rate = 0.5 * (1.0 - own / math.hypot(own, 2.0))
+    return two_components("two values", min(max(rate, _LEAST_RATE), 1.0 - _LEAST_RATE), 0.0)
+
+
+def _standard(sources: Array) -> Array:
+    spread = np.maximum(sources.std(axis=1, keepdims=True), 1e-300)
+    return np.asarray((sources - sources.mean(axis=1, keepdims=True)) / spread)
+
+
+def _middles() -> Array:
+    """Middles of the bins."""
+    return (np.arange(_BINS) + 0.5) * (2.0 * _REACH / _BINS) - _REACH
+
+
+def _histograms(sources: Array) -> Array:
+    """Counts of the bins (sources, bins) of sources in units of their deviations."""
+    places = (_standard(sources) + _REACH) * (_BINS / (2.0 * _REACH))
+    where: Ints = np.clip(places, 0, _BINS - 1).astype(np.int64)
+    where += _BINS * np.arange(len(sources))[:, None]
+    counts = np.bincount(where.ravel(), minlength=_BINS * len(sources))
+    return counts.reshape(len(sources), _BINS).astype(np.float64)
+
+
+@lru_cache(maxsize=1)
+def _tables() -> Array:
+    """Log densities at the middles of the bins (levels, 2 shapes, bins); the second half of the
+    shapes are the mirror images of the first.
+    """
+    y = _middles()
+    table = np.stack([shape.log_density(y, _LEVELS) for shape in shapes()], axis=1)
+    return np.concatenate([table, table[:, :, ::-1]], axis=1)
+
+
+@lru_cache(maxsize=1)
+def shapes() -> tuple[Shape, ...]:
+    """The stock of shapes; two values, whose rate the skewness gives, are not in it.
+
+    >>> [shape.name for shape in shapes()][:3]
+    ['laplace', 'logistic', 'student']
+    """
+    smooth = [Shape(name, *map(np.array, parts)) for name, parts in _MIXTURES.items()]
+    return (*smooth, *(two_components("two humps", 0.5, 1.0 - part) for part in _HUMPS))
+
+
+def two_components(name: str, rate: float, within: float) -> Shape:
+    """Two components of variance `within`, the right one at this `rate`, so far apart that the
+    variance is 1.
+
+    >>> two_components("two values", 0.2, 0.0).means.tolist()
+    [-0.5, 2.0]
+    """
+    part = math.sqrt(1.0 - within)
+    means = part * np.array([-math.sqrt(rate / (1.0 - rate)), math.sqrt((1.0 - rate) / rate)])
+    return Shape(name, np.array([1.0 - rate, rate]), means, np.full(2, within))
