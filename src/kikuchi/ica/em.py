@@ -222,11 +222,15 @@ class EMIteration:
     def conclude(self, converged: bool, cut_short: bool) -> None:
         """Set model and objective to those of one and the same point: where the fit has converged
         the last, else the one of highest likelihood, where the objective is a likelihood. What was
-        cut short makes no other E-step.
+        cut short makes no other E-step, nor does scoring that has converged: the information says
+        what its last step has added.
         """
         if self.total is not None:  # sums of batches, each under a model of its own
             return
         if not cut_short and (self.known is None or self.known[1] is not self.model):
+            if converged and self.evaluation is not None and self.ascent.points:
+                self.objective = self.evaluation.next_value  # of a step shorter than errors
+                return
             self._expect()
         if self.known is None or math.isnan(self.known[0]):
             return

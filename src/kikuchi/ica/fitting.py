@@ -58,8 +58,8 @@ _EACH = 10  # or so many for each parameter
 _PSEUDO = 4.0  # samples without noise that keep a fit to few samples from such a solution
 _NEXT = 4  # times as many are the next
 _STRONG = 1.0  # deviation of sources in units of noise that lets few samples do
-_MORE = 2500  # samples to begin with where it is less
-_OTHERS = 2500  # that fits to these are compared on
+_MORE = 1250  # samples to begin with where it is less
+_OTHERS = 1250  # that fits to these are compared on
 _TESTED = 8000  # that tell whether channels differ, where fewer leave it open
 _EQUAL = 50  # iterations after which channels are compared, unless the fit converged before
 _PRECISE, _PRECISE_DRAWS = 1000, 512  # samples and draws that tell how precise a fit is
@@ -68,7 +68,7 @@ _PART_TIMES = 2  # as many draws as usual, at most
 _ROUGH = 15  # rotations that bring another start near enough
 _AGAIN = 4  # more starts where weak sources make several optima
 _NOISE_FRACTIONS = (1.8, 1.0, 0.4, 0.1, 0.02, 1e-3)
-_START_SAMPLES = 400
+_START_SAMPLES = 200
 _STARTS = 3  # where sources are more than channels
 _SAME = 5.0  # degrees between columns of fits that found the same
 _LEAST_SIGNAL = 0.05  # of the variance of a direction that sources must explain at the start
@@ -104,18 +104,19 @@ def fit_once(
     """Run one restart to its end, from its state in `store` if there is one."""
     clock = Budget(seconds=task.seconds).start()
     trace = Trace(objective_name=OBJECTIVE)
-    model, settled = None, True
+    model, settled, rate = None, True, 1.0
     if store is not None and (state := store.load()) is not None:
         with restoring(store.path):
             model = Model.from_arrays(part(state, "model"), from_json_array(state["facts"]))
             sizes = {"channels": task.data.channels, "sources": len(task.priors)}
             check_sizes(state, {"model/mixing": "channels sources"}, **sizes)
     if model is None:
-        model, stopped, settled = _first_model(task, clock)
+        model, stopped, settled, rate = _first_model(task, clock)
         if stopped in CUT_SHORT:  # no state is kept: the search begins anew
             return RestartFit(model, trace, False, stopped, math.nan, collapsed_sources(model))
     learning = EMIteration(model, task.data, task.posterior, task.rules)
     learning.settled = settled
+    learning.ascent.rate = rate
     run = Run(clock, progress, trace)
     steps = _steps(learning, task)
     _, converged = iterate_resumable(run, learning, steps, store, tol=task.tol, limit=task.max_iter)
@@ -193,31 +194,32 @@ def _precision(learning: EMIteration) -> Precision:
     return replace(known, noise_error=np.maximum(known.noise_error, errors))
 
 
-def _first_model(task: RestartTask, clock: Clock) -> tuple[Model, str, bool]:
-    """The model that the fit to all samples begins with, why the search for it stopped, and whether
-    several starts, where one says little, led to the same model.
+def _first_model(task: RestartTask, clock: Clock) -> tuple[Model, str, bool, float]:
+    """The model that the fit to all samples begins with, why the search for it stopped, whether
+    several starts, where one says little, led to the same model, and the rate at which steps of
+    scoring become shorter (1 if not known).
 
     What follows gradients first fits a part of many samples, which costs less for most of the
     improvement.
     """
     rng = np.random.default_rng(task.seed)
     if isinstance(task.start, Model):
-        return task.start, "converged", True
+        return task.start, "converged", True, 1.0
     if task.optimiser == "scoring":
         return _scored_model(task, clock, rng)
     model = _best_start(task, rng)
     gradients = task.optimiser in GRADIENTS
     part, many = (_PART, _MANY) if gradients else (_WARM_UP, 100_000)
     if task.batch_size is not None or task.data.count < many:
-        return model, "converged", True
+        return model, "converged", True, 1.0
     few = task.data.take(np.sort(rng.choice(task.data.count, part, replace=False)))
     fit, stopped = _fit_to_part(model, few, task, clock)
-    return fit.model, stopped, True
+    return fit.model, stopped, True, 1.0
 
 
 def _scored_model(
     task: RestartTask, clock: Clock, rng: np.random.Generator
-) -> tuple[Model, str, bool]:
+) -> tuple[Model, str, bool, float]:
     """Scoring on more and more samples, each time until the step is shorter than the standard
     errors that these samples leave; the fewest also choose the kind of noise and among starts.
     """
@@ -254,15 +256,16 @@ def _scored_model(
     if task.start == "ica" and few.observed is None and weakest(best.model) < WEAK:
         best, stopped = _turned_again((best, stopped), few, others, task, clock, rng)
     if stopped in CUT_SHORT:
-        return best.model, stopped, False
+        return best.model, stopped, False, 1.0
     size = _NEXT * few.count
     while _NEXT * size <= task.data.count:
         few = task.data.take(np.sort(order[:size]))
         best, stopped = _fit_to_part(best.model, few, task, clock)
         if stopped in CUT_SHORT:
-            return best.model, stopped, False
+            return best.model, stopped, False, 1.0
         size *= _NEXT
-    return best.model, stopped, settled
+    rate = best.ascent.rate if stopped == "converged" else 1.0
+    return best.model, stopped, settled, rate
 
 
 def _turned_again(

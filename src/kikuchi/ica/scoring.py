@@ -42,6 +42,8 @@ _PSEUDO_LEVEL = 2e-3  # variance of pseudo-samples, as a fraction of the channel
 _FAR = 0.5  # of the squares of gradients, in units of the information
 _DOUBT = 0.1  # of a source that the samples do not tell from others
 _NOISE_ERROR = 0.25  # standard error of the logarithm of a variance that they do not determine
+_LEAST_RATE = 0.2  # that is counted on
+_LONGEST_ONE_STEP = 2.0  # standard errors that one step may go to the end, where its rate is known
 _SHORTENED = 0.95  # length of a step that is progress
 _PATIENCE = 12  # steps without any
 _NOTHING = np.empty((0, 0), dtype=bool)
@@ -79,6 +81,11 @@ class Evaluation:
         products are no information, and steps by them are short and turn to and fro.
         """
         return float(self.gradient @ self.solve(self.gradient)) > _FAR
+
+    @property
+    def next_value(self) -> float:
+        """The log-likelihood for each sample after a whole step, to second order."""
+        return self.value + 0.5 * float(self.gradient @ self.solve(self.gradient))
 
     def precision(self) -> Precision:
         """What the samples leave open, by the inverse of their information."""
@@ -301,6 +308,7 @@ class AndersonScoring:
     length: float = math.inf  # of the last step
     least: float = math.inf  # of all
     stalled: float = 0.0  # steps since then
+    rate: float = 1.0  # at which steps become shorter; below 1 if a fit to some samples has told
     points: list[Array] = field(default_factory=list)
     steps: list[Array] = field(default_factory=list)
 
@@ -319,7 +327,9 @@ class AndersonScoring:
         if residual > _GROWTH * self.length:
             self.points, self.steps = [], []
         first = math.isinf(self.length)
-        rate = 1.0 if first else min(1.0, residual / self.length)  # at which steps become shorter
+        told = first and self.rate < 1.0
+        rate = self.rate if first else min(1.0, residual / self.length)
+        self.rate = max(rate, _LEAST_RATE)
         self.length, self.value = residual, now.value
         shorter = residual < _SHORTENED * self.least
         self.least, self.stalled = (residual, 0.0) if shorter else (self.least, self.stalled + 1.0)
@@ -334,7 +344,8 @@ class AndersonScoring:
         self.points, self.steps = self.points[-_REMEMBERED:], self.steps[-_REMEMBERED:]
         target = self.points[-1] + share * now.as_change(move)
         error = 1.0 / math.sqrt(now.count)
-        if cut > 1.0 or share < 1.0 or residual > error:
+        longest = _LONGEST_ONE_STEP * error if told else error
+        if cut > 1.0 or share < 1.0 or residual > longest:
             return model_at(now.model, target), max(residual, error)
         return model_at(now.model, target), residual * rate
 
@@ -360,13 +371,15 @@ class AndersonScoring:
 
     def state(self) -> State:
         """Everything as arrays."""
-        numbers = np.array([self.share, self.value, self.length, self.least, self.stalled])
+        numbers = np.array(
+            [self.share, self.value, self.length, self.least, self.stalled, self.rate]
+        )
         points, steps = (np.array(m) if m else np.empty((0, 0)) for m in (self.points, self.steps))
         return {"numbers": numbers, "points": points, "steps": steps}
 
     @classmethod
     def from_state(cls, state: Any) -> AndersonScoring:
         """The inverse of `state`."""
-        share, value, length, least, stalled = (float(x) for x in state["numbers"])
+        share, value, length, least, stalled, rate = (float(x) for x in state["numbers"])
         memory = list(state["points"]), list(state["steps"])
-        return cls(share, value, length, least, stalled, *memory)
+        return cls(share, value, length, least, stalled, rate, *memory)

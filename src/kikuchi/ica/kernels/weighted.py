@@ -14,7 +14,7 @@ import math
 import numpy as np
 
 from kikuchi.core.compiled import njit
-from kikuchi.ica.kernels.half_line import FAST, exponential, moments_of_many
+from kikuchi.ica.kernels.half_line import FAST, exponential, moments_of_many, rough_exponential
 from kikuchi.ica.kernels.priors import GAUSSIAN, LAPLACE, MIXTURE, tilted_moments
 
 _LEAST_BOTTOM = 0.1  # 1 + (change of L) chi_ii must stay above it
@@ -128,19 +128,19 @@ def _tilted_mixture(parameters, gamma, lam, mean, spread):
     for s in range(lanes):
         peak[s], total[s], mean[s], spread[s] = -math.inf, 0.0, 0.0, 0.0
     for k in range(count):
-        weight, middle, width = parameters[1 + 3 * k], parameters[2 + 3 * k], parameters[3 + 3 * k]
-        mass, log_weight = masses[k], math.log(weight)
-        for s in range(lanes):
-            bottom = 1.0 + lam[s] * width
-            gain = gamma[s] * (middle + 0.5 * gamma[s] * width) - 0.5 * lam[s] * middle * middle
-            mass[s] = log_weight + gain / bottom - 0.5 * math.log(bottom)
-            peak[s] = max(peak[s], mass[s])
-    for k in range(count):
         middle, width, mass = parameters[2 + 3 * k], parameters[3 + 3 * k], masses[k]
         for s in range(lanes):
-            mass[s] = exponential(mass[s] - peak[s])
+            gain = gamma[s] * (middle + 0.5 * gamma[s] * width) - 0.5 * lam[s] * middle * middle
+            mass[s] = gain / (1.0 + lam[s] * width)
+            peak[s] = max(peak[s], mass[s])
+    for k in range(count):
+        weight, middle, width = parameters[1 + 3 * k], parameters[2 + 3 * k], parameters[3 + 3 * k]
+        mass = masses[k]
+        for s in range(lanes):
+            bottom = 1.0 + lam[s] * width
+            mass[s] = weight * exponential(mass[s] - peak[s]) / math.sqrt(bottom)
             total[s] += mass[s]
-            mean[s] += mass[s] * (gamma[s] * width + middle) / (1.0 + lam[s] * width)
+            mean[s] += mass[s] * (gamma[s] * width + middle) / bottom
     for s in range(lanes):
         mean[s] /= total[s]
     for k in range(count):
@@ -154,26 +154,37 @@ def _tilted_mixture(parameters, gamma, lam, mean, spread):
 
 
 @njit(cache=True, error_model="numpy", fastmath=FAST)
-def _weigh_mixture(parameters, values, exponent, factor, pairs):
+def _heights(numbers, components):
+    """Number of components of a mixture, and for each the logarithm of its density at its middle,
+    that middle and half its precision.
+    """
+    count = int(numbers[0])
+    for c in range(count):
+        weight, middle, width = numbers[1 + 3 * c], numbers[2 + 3 * c], numbers[3 + 3 * c]
+        components[c, 0] = math.log(weight / math.sqrt(2.0 * math.pi * width))
+        components[c, 1], components[c, 2] = middle, 0.5 / width
+    return count
+
+
+@njit(cache=True, error_model="numpy", fastmath=FAST)
+def _weigh_mixture(components, count, values, exponent, factor, room):
     """Multiply the density of a mixture at `values` to the weights exp(exponent) factor of draws:
     the highest component goes to the exponent, the sum in units of it to the factor.
     """
-    count = int(parameters[0])
-    peak, total = np.empty(pairs), np.empty(pairs)
+    pairs = values.shape[0]
+    peak, total = room[count], room[count + 1]
     for k in range(pairs):
         peak[k], total[k] = -math.inf, 0.0
     for c in range(count):
-        weight, middle, width = parameters[1 + 3 * c], parameters[2 + 3 * c], parameters[3 + 3 * c]
-        height, tight = math.log(weight / math.sqrt(2.0 * math.pi * width)), 0.5 / width
+        height, middle, tight, term = components[c, 0], components[c, 1], components[c, 2], room[c]
         for k in range(pairs):
             apart = values[k] - middle
-            peak[k] = max(peak[k], height - tight * apart * apart)
+            term[k] = height - tight * apart * apart
+            peak[k] = max(peak[k], term[k])
     for c in range(count):
-        weight, middle, width = parameters[1 + 3 * c], parameters[2 + 3 * c], parameters[3 + 3 * c]
-        height, tight = math.log(weight / math.sqrt(2.0 * math.pi * width)), 0.5 / width
+        term = room[c]
         for k in range(pairs):
-            apart = values[k] - middle
-            total[k] += exponential(height - tight * apart * apart - peak[k])
+            total[k] += rough_exponential(term[k] - peak[k])
     for k in range(pairs):
         exponent[k] += peak[k]
         factor[k] *= total[k]
@@ -368,7 +379,9 @@ def weighted_moments(
     inverse, axis, sign = np.zeros((count, count)), np.empty(count, np.int64), np.empty(count)
     plus, minus = np.empty(wide), np.empty(pairs)
     values, more, less = np.empty(pairs), np.ones(pairs), np.ones(pairs)
-    mixed = False
+    most = max(1, (numbers.shape[1] - 1) // 3)  # components of a mixture
+    components, sizes = np.empty((count, most, 3)), np.zeros(count, np.int64)
+    terms, mixed = np.empty((most + 2, pairs)), False
     group, known = np.empty(GROUPS), np.empty(GROUPS)
     spread, failed = 0.0, 0
     constant = 0.5 * count * math.log(2.0 * math.pi)
@@ -376,7 +389,7 @@ def weighted_moments(
         if codes[i] == LAPLACE:
             constant += math.log(0.5 * numbers[i, 0])
         elif codes[i] == MIXTURE:
-            mixed = True
+            sizes[i], mixed = _heights(numbers[i], components[i]), True
         else:
             constant -= 0.5 * math.log(2.0 * math.pi * numbers[i, 0])
     for n in range(total):
@@ -431,10 +444,10 @@ def weighted_moments(
                     plus[k] += both + odd * d[k]
                     minus[k] += both - odd * d[k]
                     values[k] = here + d[k]
-                _weigh_mixture(numbers[i], values, plus, more, pairs)
+                _weigh_mixture(components[i], sizes[i], values, plus, more, terms)
                 for k in range(pairs):
                     values[k] = here - d[k]
-                _weigh_mixture(numbers[i], values, minus, less, pairs)
+                _weigh_mixture(components[i], sizes[i], values, minus, less, terms)
             else:
                 tight = 1.0 / numbers[i, 0]
                 half -= 0.5 * tight

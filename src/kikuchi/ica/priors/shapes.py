@@ -26,9 +26,10 @@ from kikuchi.ica.priors.prior import SourcePrior, parse_prior
 
 _REACH = 6.0  # deviations; values beyond count as this
 _BINS = 240
-_LEAST_WIDTH = 1e-3  # variance of a component in place of a value
+_LEAST_WIDTH = 0.02  # variance of a component in place of a value
 _LEVELS = np.concatenate([[0.0], np.geomspace(1e-3, 0.95, 24)])  # of noise in a source's variance
 _LEAST_VALUES = 1e-3  # of it where a source has two values: their places are estimates
+_MOST_VALUES = 0.4  # above which two values do not show
 _LEAST_RATE = 0.02  # of the rarer of two values
 _EVEN = 0.02  # of the rate of two values from a half, at which they count as -1 and 1
 _HUMPS = (0.8, 0.6)  # part of the variance between two humps
@@ -173,6 +174,9 @@ def choose_shapes(sources: Array, noise: Array, levels: Sequence[float]) -> Shap
         pairs = [_two_values(*of_source) for of_source in zip(skews, parts, strict=True)]
         ends = [
             float(row @ pair.log_density(_middles(), np.array([max(part, _LEAST_VALUES)]))[0])
+            - 0.5 * math.log(sources.shape[1])
+            if part <= _MOST_VALUES
+            else -math.inf
             for row, pair, part in zip(counts, pairs, parts, strict=True)
         ]
         here = np.column_stack([here, ends])
