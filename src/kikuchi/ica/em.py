@@ -21,7 +21,7 @@ from kikuchi.core.arrays import Array
 from kikuchi.core.errors import MethodError
 from kikuchi.core.run import State, Step
 from kikuchi.ica.mixing import MixingPrior, MixingTask, times_second, update_mixing
-from kikuchi.ica.model import Model, Observations, deviations, is_learned
+from kikuchi.ica.model import Model, Observations, deviations, is_learned, weakest
 from kikuchi.ica.noise import FullNoise, IndependentNoise, Noise
 from kikuchi.ica.posteriors.importance import ImportancePosterior
 from kikuchi.ica.posteriors.posterior import Moments, Posterior, Problem
@@ -133,13 +133,6 @@ def expectation(
         log_likelihood,
     )
     return statistics, moments
-
-
-def weakest(model: Model) -> float:
-    """Deviation of the data along the direction that sources explain least, in units of noise."""
-    deviation = np.sqrt(model.noise.channel_variances(model.channels))[:, None]
-    scaled = model.mixing / deviation * deviations(model.priors)
-    return float(np.linalg.svd(scaled, compute_uv=False)[-1])
 
 
 def maximisation(model: Model, statistics: Statistics, rules: Rules) -> Model:

@@ -24,12 +24,11 @@ from kikuchi.ica.em import (
     Rules,
     expectation,
     posterior_within_em,
-    weakest,
 )
 from kikuchi.ica.evidence import Evidence, evidence
 from kikuchi.ica.initialisation import factor_noise, has_factors, initial_model
 from kikuchi.ica.measures import column_angles
-from kikuchi.ica.model import Model, Observations, deviations
+from kikuchi.ica.model import Model, Observations, deviations, is_clear, weakest
 from kikuchi.ica.noise import AUTO, KINDS
 from kikuchi.ica.posteriors.importance import ImportancePosterior
 from kikuchi.ica.posteriors.posterior import Moments, Posterior
@@ -40,8 +39,8 @@ from kikuchi.ica.restarts import (
     RestartFile,
     RestartFit,
     RestartState,
-    channels_at_floor,
     collapsed_sources,
+    open_noise,
 )
 from kikuchi.ica.scoring import Precision, evaluate, has_information, point_of
 from kikuchi.training.checkpoint import Checkpoint, check_sizes, part, restoring
@@ -135,8 +134,8 @@ def fit_once(
         )
     if learning.evaluation is not None:
         precision = _precision(learning)
-    open_noise = channels_at_floor(learning.model) if precision is None else ()
-    if converged and (open_noise or (precision is not None and precision.leaves_open)):
+    open_sources = precision is not None and precision.open_sources
+    if converged and (open_sources or open_noise(learning.model, precision)):
         stopped = "unresolved"
     if converged and not learning.settled:
         stopped = "ambiguous"
@@ -173,6 +172,8 @@ def _channels_of_fit_differ(learning: EMIteration, task: RestartTask) -> bool:
 def _differ(
     model: Model, data: Observations, task: RestartTask, more: Observations | None = None
 ) -> bool:
+    if is_clear(model):
+        return False
     posterior = posterior_within_em(task.posterior)
     return channels_differ(model, data, posterior, task.rules, more)
 

@@ -23,6 +23,7 @@ from kikuchi.ica.posteriors.posterior import Problem
 from kikuchi.ica.priors.prior import SourcePrior, parse_prior, prior_texts
 from kikuchi.training.checkpoint import check_sizes
 
+CLEAR = 15.0  # deviations of noise that the weakest direction has, where noise does not matter
 SCALE_ONLY = frozenset({"laplace", "exponential"})  # what they learn, a column's length can be too
 
 
@@ -172,3 +173,17 @@ def deviations(priors: Sequence[SourcePrior]) -> Array:
     """Standard deviation of each prior; 1 where it has none."""
     variances = [p.mean_variance[1] if p.is_proper else 1.0 for p in priors]
     return np.array([math.sqrt(v) if math.isfinite(v) and v > 0 else 1.0 for v in variances])
+
+
+def weakest(model: Model) -> float:
+    """Deviation of the data along the direction that sources explain least, in units of noise."""
+    deviation = np.sqrt(model.noise.channel_variances(model.channels))[:, None]
+    scaled = model.mixing / deviation * deviations(model.priors)
+    return float(np.linalg.svd(scaled, compute_uv=False)[-1])
+
+
+def is_clear(model: Model) -> bool:
+    """Whether the noise is too low to matter, where sources explain all of the data: a lower one, or
+    one for each channel, would change nothing.
+    """
+    return model.sources == model.channels and weakest(model) > CLEAR

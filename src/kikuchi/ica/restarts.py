@@ -12,7 +12,7 @@ from kikuchi.core.arrays import Array
 from kikuchi.core.errors import DataError
 from kikuchi.core.run import State
 from kikuchi.core.trace import Trace
-from kikuchi.ica.model import Model, Observations
+from kikuchi.ica.model import Model, Observations, is_clear
 from kikuchi.ica.noise import KINDS, IndependentNoise
 from kikuchi.ica.scoring import Precision
 from kikuchi.training.checkpoint import (
@@ -46,8 +46,7 @@ class RestartFit:
     @property
     def open_noise(self) -> tuple[int, ...]:
         """Channels whose noise the samples do not determine."""
-        known = self.precision
-        return channels_at_floor(self.model) if known is None else tuple(known.open_noise)
+        return open_noise(self.model, self.precision)
 
     @property
     def complete(self) -> bool:
@@ -168,6 +167,13 @@ def collapsed_sources(model: Model) -> tuple[int, ...]:
     if not largest > 0:
         return tuple(range(model.sources))
     return tuple(int(i) for i in np.flatnonzero(sizes < COLLAPSED * largest))
+
+
+def open_noise(model: Model, precision: Precision | None) -> tuple[int, ...]:
+    """Channels whose noise matters and is not determined by the samples."""
+    if precision is None:
+        return channels_at_floor(model)
+    return () if is_clear(model) else tuple(precision.open_noise)
 
 
 def channels_at_floor(model: Model) -> tuple[int, ...]:

@@ -21,7 +21,7 @@ import numpy as np
 from kikuchi.core.arrays import Array
 from kikuchi.core.run import State
 from kikuchi.ica.mixing import MixingPrior
-from kikuchi.ica.model import Model, Observations, deviations
+from kikuchi.ica.model import Model, Observations, deviations, is_clear
 from kikuchi.ica.noise import FLOOR, IndependentNoise
 from kikuchi.ica.posteriors.posterior import Moments, Posterior
 
@@ -141,11 +141,6 @@ class Precision:
     def open_noise(self) -> list[int]:
         """Variances that the samples do not determine."""
         return [int(i) for i in np.flatnonzero(self.noise_error > _NOISE_ERROR)]
-
-    @property
-    def leaves_open(self) -> bool:
-        """Whether there are any of these."""
-        return bool(self.open_sources or self.open_noise)
 
 
 def point_of(model: Model) -> Array:
@@ -285,12 +280,15 @@ def _stretch(model: Model, data: Observations, deviation: Array) -> tuple[Array,
 
 
 def _hold_at_floor(model: Model, gradient: Array, information: Array) -> None:
-    """Variances that are at their floor and would fall further are not moved."""
+    """Variances that are at their floor, or too low to matter, and would fall further are not
+    moved.
+    """
     size = model.mixing.size
     if gradient.size == size:
         return
     assert isinstance(model.noise, IndependentNoise)
-    held = size + np.flatnonzero(model.noise.at_floor & (gradient[size:] < 0))
+    low = model.noise.at_floor | is_clear(model)
+    held = size + np.flatnonzero(low & (gradient[size:] < 0))
     gradient[held] = 0.0
     information[held], information[:, held] = 0.0, 0.0
     information[held, held] = 1.0

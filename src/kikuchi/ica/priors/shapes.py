@@ -29,6 +29,7 @@ _BINS = 240
 _LEAST_WIDTH = 0.02  # variance of a component in place of a value
 _LEVELS = np.concatenate([[0.0], np.geomspace(1e-3, 0.95, 24)])  # of noise in a source's variance
 _LEAST_VALUES = 1e-3  # of it where a source has two values: their places are estimates
+_NOT_OF_VALUES = 1.0  # difference of a fourth moment from that of two values
 _MOST_VALUES = 0.4  # above which two values do not show
 _LEAST_RATE = 0.02  # of the rarer of two values
 _EVEN = 0.02  # of the rate of two values from a half, at which they count as -1 and 1
@@ -165,20 +166,15 @@ def choose_shapes(sources: Array, noise: Array, levels: Sequence[float]) -> Shap
     stock = shapes()
     counts = _histograms(sources)
     scores = np.tensordot(counts, _tables(), axes=(1, 2))  # sources, levels, 2 shapes
-    skews = np.mean(_standard(sources) ** 3, axis=1)
+    standard = _standard(sources)
+    skews, fourths = np.mean(standard**3, axis=1), np.mean(standard**4, axis=1)
     best, found = -math.inf, None
     for level in levels:
         parts = np.clip(level * noise, 0.0, _LEVELS[-1])
         places = np.abs(_LEVELS[:, None] - parts).argmin(axis=0)
         here = scores[np.arange(len(sources)), places]
         pairs = [_two_values(*of_source) for of_source in zip(skews, parts, strict=True)]
-        ends = [
-            float(row @ pair.log_density(_middles(), np.array([max(part, _LEAST_VALUES)]))[0])
-            - 0.5 * math.log(sources.shape[1])
-            if part <= _MOST_VALUES
-            else -math.inf
-            for row, pair, part in zip(counts, pairs, parts, strict=True)
-        ]
+        ends = [_score_of_values(*each) for each in zip(pairs, counts, parts, fourths, strict=True)]
         here = np.column_stack([here, ends])
         value = float(here.max(axis=1).sum())
         if value > best:
@@ -198,6 +194,18 @@ def _two_values(skewness: float, level: float) -> Shape:
     own = skewness / (1.0 - level) ** 1.5
     rate = 0.5 * (1.0 - own / math.hypot(own, 2.0))
     return two_components("two values", min(max(rate, _LEAST_RATE), 1.0 - _LEAST_RATE), 0.0)
+
+
+def _score_of_values(pair: Shape, counts: Array, level: float, fourth: float) -> float:
+    """Log-likelihood of two values with this part of noise, less what BIC takes for their rate;
+    minus infinity where the fourth moment excludes them, or where noise would hide them.
+    """
+    rate = float(pair.weights[1])
+    excess = (1.0 - level) ** 2 * (1.0 / (rate * (1.0 - rate)) - 6.0)
+    if level > _MOST_VALUES or abs(fourth - 3.0 - excess) > _NOT_OF_VALUES:
+        return -math.inf
+    values = pair.log_density(_middles(), np.array([max(level, _LEAST_VALUES)]))[0]
+    return float(counts @ values) - 0.5 * math.log(float(counts.sum()))
 
 
 def _standard(sources: Array) -> Array:
