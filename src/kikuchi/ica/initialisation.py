@@ -133,8 +133,7 @@ def _from_components(
     elif columns is None:
         basis = rotation(white, rng, rotations)
     else:
-        begin = _orthogonal(((vectors / np.sqrt(values)).T @ columns).T)
-        basis = rotation(white, rng, rotations, begin)
+        basis = rotation(white, rng, rotations, oriented(vectors, values, columns))
     sizes = np.sqrt(np.maximum(values - rest, 0.05 * values))
     mixing = (vectors * sizes) @ basis.T
     sources_now = basis @ white
@@ -217,6 +216,11 @@ def rotation(
     if begin is not None:
         basis = np.where(np.einsum("ij,ij->i", basis, begin) < 0.0, -1.0, 1.0)[:, None] * basis
     return basis
+
+
+def oriented(vectors: Array, values: Array, columns: Array) -> Array:
+    """The rotation of whitened data (see `whitened`) that is nearest to a mixing with `columns`."""
+    return _orthogonal(((vectors / np.sqrt(values)).T @ columns).T)
 
 
 def _orthogonal(matrix: Array) -> Array:

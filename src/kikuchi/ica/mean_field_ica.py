@@ -20,7 +20,7 @@ from kikuchi.core.log import warn_caller
 from kikuchi.core.methods import instance_method
 from kikuchi.core.options import option
 from kikuchi.core.trace import Trace
-from kikuchi.ica.adaptation import adapt_priors
+from kikuchi.ica.adaptation import adapt_priors, better_separation
 from kikuchi.ica.em import Rules, Statistics, expectation, maximisation
 from kikuchi.ica.estimator import IcaEstimator, drawn_seeds
 from kikuchi.ica.fitting import RestartTask, choose_fit, fit_all
@@ -167,7 +167,9 @@ class MeanFieldICA(IcaEstimator):
         self.trace_, self.stopped_, self.converged_ = best.trace, best.stopped, best.converged
         self.n_iter_ = max(1, best.trace.iterations[-1] if len(best.trace) else 0)
         self._keep(best.model, best.precision)
-        self._warn(best, len(tasks), tasks[0].tol)
+        rng = np.random.default_rng(tasks[0].seed)
+        better = better_separation(best.model, data, columns, rng) if best.complete else []
+        self._warn(best, len(tasks), tasks[0].tol, better)
         self._online: Statistics | None = None
         return self
 
@@ -280,7 +282,7 @@ class MeanFieldICA(IcaEstimator):
         self.noise_error_ = None if precision is None else precision.noise_error
         self.collapsed_ = collapsed_sources(model)
 
-    def _warn(self, best: RestartFit, asked: int, tol: float) -> None:
+    def _warn(self, best: RestartFit, asked: int, tol: float, better: Sequence[str]) -> None:
         texts = []
         if not best.complete:
             texts.append(f"stopped early ({best.stopped}): the best so far is kept")
@@ -317,6 +319,12 @@ class MeanFieldICA(IcaEstimator):
             texts.append(
                 f"collapsed: source {lost} has lost its column in the mixing matrix; use "
                 "posterior='lr' or 'adatap', more restarts, or fewer sources"
+            )
+        if better:
+            way = "restarts=5 or more samples" if self._is_auto else "prior='auto'"
+            texts.append(
+                "the sources are less independent than those of a first separation, whose shapes "
+                f"are {', '.join(better)}: the prior may be wrong, or sources mixed up; use {way}"
             )
         self.warnings_ = texts
         self._log_fit()

@@ -183,7 +183,7 @@ def weakest(model: Model) -> float:
 
 
 def is_clear(model: Model) -> bool:
-    """Whether the noise is too low to matter, where sources explain all of the data: a lower one, or
-    one for each channel, would change nothing.
+    """Whether the noise is too low to matter, where sources explain all of the data: a lower one,
+    or one for each channel, would change nothing.
     """
     return model.sources == model.channels and weakest(model) > CLEAR

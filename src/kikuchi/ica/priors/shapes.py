@@ -134,11 +134,14 @@ class Shape:
 
 @dataclass(frozen=True)
 class ShapeChoice:
-    """The shape of each source, the sign with which it is taken, and the level of the noise."""
+    """The shape of each source, the sign with which it is taken, the level of the noise, and the
+    mean log-likelihood of each source in units of its deviation.
+    """
 
     shapes: tuple[Shape, ...]
     signs: Array
     level: float
+    scores: Array
 
     @property
     def names(self) -> list[str]:
@@ -178,15 +181,16 @@ def choose_shapes(sources: Array, noise: Array, levels: Sequence[float]) -> Shap
         here = np.column_stack([here, ends])
         value = float(here.max(axis=1).sum())
         if value > best:
-            best, found = value, (level, here.argmax(axis=1), pairs)
+            best, found = value, (level, here, pairs)
     assert found is not None
-    level, numbers, pairs = found
+    level, here, pairs = found
+    numbers = here.argmax(axis=1)
     signs = np.where((numbers >= len(stock)) & (numbers < 2 * len(stock)), -1.0, 1.0)
     chosen = [
         pair if k == 2 * len(stock) else stock[k % len(stock)]
         for k, pair in zip(numbers, pairs, strict=True)
     ]
-    return ShapeChoice(tuple(chosen), signs, float(level))
+    return ShapeChoice(tuple(chosen), signs, float(level), here.max(axis=1) / sources.shape[1])
 
 
 def _two_values(skewness: float, level: float) -> Shape:
