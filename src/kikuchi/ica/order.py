@@ -23,6 +23,7 @@ from kikuchi.ica.estimator import drawn_seeds
 from kikuchi.ica.initialisation import principal
 from kikuchi.ica.model import Model, Observations
 from kikuchi.ica.noise import AUTO, restore_noise
+from kikuchi.ica.priors.prior import AUTO as ADAPTED
 from kikuchi.ica.priors.prior import SourcePrior, as_priors
 
 if TYPE_CHECKING:
@@ -144,8 +145,13 @@ def _split(rows: Array, criterion: str, seed: int) -> tuple[Array, Array]:
 
 
 def _grown(last: Any, train: Array, wanted: Any) -> list[Model]:
-    """Models of the kept fit with more columns, along what it leaves unexplained."""
+    """Models of the kept fit with more columns, along what it leaves unexplained; none where priors
+    adapt, which need a separation of their own, or where the new one would not fit the kept ones.
+    """
     model: Model = last.model_
+    adapts = isinstance(wanted.prior, str) and wanted.prior == ADAPTED
+    if adapts and (wanted.n_sources <= model.channels or any(p.states for p in model.priors)):
+        return []
     more = wanted.n_sources - model.sources
     priors = tuple(as_priors(wanted.prior, wanted.n_sources))
     data = Observations.of((train - last.mean_).T)
