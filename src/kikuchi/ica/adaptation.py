@@ -14,7 +14,7 @@ from kikuchi.ica.model import Model, Observations
 from kikuchi.ica.priors.prior import SourcePrior
 from kikuchi.ica.priors.shapes import choose_shapes
 
-_MIXED_UP = 0.008  # nats for each sample and source that a first separation has more
+_MIXED_UP = 0.02  # nats for each sample and source that a first separation has more
 _LEAST_GAIN = 10.0  # nats for each source that it has more over all samples
 _SEEN = 5000  # samples that shapes are chosen by
 _SEEN_LEVELS = (0.0, 0.03, 0.1, 0.2, 0.4, 0.7)  # of noise in sources of variance 1
