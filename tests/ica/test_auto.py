@@ -1,4 +1,4 @@
-"""What "auto" chooses: the posterior, and the kind of noise."""
+"""What "auto" chooses: the prior, the posterior, and the kind of noise."""
 
 import warnings
 
@@ -32,6 +32,82 @@ def _laplace(seed, channels, sources, own, count=4000):
     return mixing, clean + 0.3 * scale * rng.normal(size=clean.shape)
 
 
+# ---------------------------------------------------------------------- prior
+
+
+def _mixed(draws, noise, seed=0, count=3000, channels=None):
+    """Mixing, sources and rows of sources that `draws` draw."""
+    rng = np.random.default_rng(seed)
+    s = np.array([draw(rng, count) for draw in draws]).T
+    s = (s - s.mean(axis=0)) / s.std(axis=0)
+    mixing = rng.normal(size=(channels or len(draws), len(draws)))
+    clean = s @ mixing.T
+    return mixing, s, clean + noise * clean.std() * rng.normal(size=clean.shape)
+
+
+def _laplace_draw(rng, n):
+    return rng.laplace(size=n)
+
+
+def _uniform_draw(rng, n):
+    return rng.uniform(size=n)
+
+
+def _sign_draw(rng, n):
+    return rng.choice([-1.0, 1.0], n)
+
+
+def _exponential_draw(rng, n):
+    return rng.exponential(size=n)
+
+
+@pytest.mark.parametrize(
+    "draws",
+    [
+        [_uniform_draw] * 4,
+        [_laplace_draw, _uniform_draw, _exponential_draw, _uniform_draw],
+        [_exponential_draw] * 3,
+    ],
+)
+@pytest.mark.parametrize("noise", [0.0, 0.2])
+def test_priors_adapt_to_each_source(draws, noise):
+    mixing, _, x = _mixed(draws, noise)
+    ica = _fitted(x, len(draws))
+    fixed = _fitted(x, len(draws), prior="laplace")
+    distance = amari_distance(ica.components_, mixing)
+    assert distance < 0.04
+    assert distance < amari_distance(fixed.components_, mixing)
+    assert len(ica.shapes_) == len(draws)
+
+
+def test_binary_sources_are_found_to_be_binary_and_enumerated():
+    _, s, x = _mixed([_sign_draw] * 3, 0.2)
+    ica = _fitted(x, 3)
+    assert ica.shapes_ == ["two values"] * 3
+    assert ica.posterior_ == "exact"
+    assert matched_correlation(ica.transform(x), s).min() > 0.99
+
+
+def test_more_sources_than_channels_and_missing_values_are_laplace():
+    _, _, x = _mixed([_uniform_draw] * 3, 0.2, channels=4, count=400)
+    x[::9, 0] = np.nan
+    assert _fitted(x, 3, missing="hidden", max_iter=3).shapes_ == ["laplace"] * 3
+    assert _fitted(x[:, 1:3], 3, max_iter=3).shapes_ == ["laplace"] * 3
+
+
+def test_a_prior_that_mixes_sources_up_is_named_as_the_cause():
+    _, _, x = _mixed([_uniform_draw] * 4, 0.1, seed=3)
+    with pytest.warns(UserWarning, match=r"shapes are .*: the prior may be wrong.*prior='auto'"):
+        MeanFieldICA(4, prior="laplace", random_state=0).fit(x)
+    adapted = _fitted(x, 4)
+    assert not any("less independent" in text for text in adapted.warnings_)
+
+
+def test_the_number_of_flat_sources_is_found():
+    _, _, x = _mixed([_uniform_draw] * 2, 0.2, channels=5, count=1500)
+    assert MeanFieldICA(random_state=0).choose_sources(x, range(5)).n_sources == 2
+
+
 # ---------------------------------------------------------------------- posterior
 
 
@@ -54,8 +130,8 @@ def test_few_binary_sources_are_enumerated():
         ("binary", 10, "exact"),
         ("binary", 11, "lr"),
         (["binary", "laplace"], 2, "lr"),
-        ("laplace", 12, "importance"),
-        ("laplace", 13, "adatap"),
+        ("laplace", 20, "importance"),
+        ("laplace", 21, "adatap"),
     ],
 )
 def test_the_posterior_depends_on_the_number_of_joint_states(prior, count, name):

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from kikuchi.core.arrays import Array
-from kikuchi.ica.initialisation import oriented, rotation, whitened
+from kikuchi.ica.initialisation import has_directions, oriented, principal, rotation, whitened
 from kikuchi.ica.model import Model, Observations
 from kikuchi.ica.priors.prior import SourcePrior
 from kikuchi.ica.priors.shapes import choose_shapes
@@ -59,12 +59,16 @@ def better_separation(
 
     Both are made uncorrelated; then those whose likeliest shapes have the greater likelihood are
     the more independent. The separation has such `columns`, or is made anew. Nothing is compared
-    with missing values or more sources than channels.
+    with missing values, or more sources than channels or directions of the data.
     """
     if data.observed is not None or not 1 < model.sources <= min(data.channels, data.count - 1):
         return []
     seen = data.spread(_SEEN)
-    white, vectors, values, _ = whitened(seen, model.sources, rng)
+    centred = seen.x - seen.x.mean(axis=1, keepdims=True)
+    vectors, values, _ = principal(centred, model.sources, rng)
+    if not has_directions(values):
+        return []
+    white = (vectors / np.sqrt(values)).T @ centred
     begin = None if columns is None else oriented(vectors, values, columns)
     first = rotation(white, rng, begin=begin) @ white
     fitted = model.noise.unmixing(model.mixing) @ seen.x

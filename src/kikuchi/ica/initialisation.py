@@ -29,6 +29,7 @@ _ROTATED = 1e-4
 _FACTOR_STEPS = 30
 _LEAST_NOISE = 2e-3  # of the variance of a channel, at the start
 _RANDOM_FRACTION = 0.5  # of the data's variance that random columns explain
+_LEAST_DIRECTION = 1e-10  # variance of a principal component, in units of the first
 _COMPARED = 500  # samples that columns are given to priors by
 _CENTRED = 0.05  # mean of a prior in its deviations that counts as 0
 _STRONG = 0.1  # fraction of the samples, the longest, that show directions
@@ -116,6 +117,15 @@ def _subspace(x: Array, count: int, rng: np.random.Generator) -> tuple[Array, Ar
     return np.asarray((basis @ left)[:, :count]), np.asarray(sizes[:count] ** 2 / x.shape[1])
 
 
+def has_directions(values: Array) -> bool:
+    """Whether all of these variances of principal components, in falling order, are above zero.
+
+    >>> has_directions(np.array([2.0, 1.0])), has_directions(np.array([2.0, 0.0]))
+    (True, False)
+    """
+    return bool(values[0] > 0 and values[-1] > _LEAST_DIRECTION * values[0])
+
+
 def _from_components(
     name: str,
     data: Observations,
@@ -153,8 +163,7 @@ def whitened(
     if data.observed is not None:
         centred = centred * data.observed
     vectors, values, rest = principal(centred, sources, rng)
-    least = 1e-10 * float(values[0])
-    if not values[0] > 0 or values[-1] <= least:
+    if not has_directions(values):
         raise MethodError(
             f"start {name}: the data have fewer than {sources} independent directions; "
             "ask for fewer sources or use start='random'"

@@ -58,7 +58,8 @@ class MeanFieldICA(IcaEstimator):
 
     Attributes
     ----------
-    mixing_ (D, I), noise_, priors_, mean_, components_ (I, D), posterior_, trace_, converged_,
+    mixing_ (D, I), noise_, priors_, shapes_ (names of what prior "auto" chose, else of the priors),
+    mean_, components_ (I, D), posterior_, trace_, converged_,
     stopped_, n_iter_, warnings_, collapsed_ (numbers of lost sources), restarts_ (all fits),
     selection_ (how the restart was chosen). posterior_ is the posterior of the fit. components_ is
     the unmixing, the inverse of mixing_ by least squares in units of the noise; `transform` gives
@@ -91,7 +92,7 @@ class MeanFieldICA(IcaEstimator):
         "auto",
         "Posterior: naive, variational, lr, adatap, importance or exact, with options. auto takes "
         "exact for discrete sources with at most 1024 joint states, importance (the likelihood "
-        "itself, by draws around adatap) for at most 12 sources with smooth densities, free mixing "
+        "itself, by draws around adatap) for at most 20 sources with smooth densities, free mixing "
         "and two samples for each parameter, adatap for other smooth densities, else lr.",
     )
     mixing: Literal["free", "nonnegative", "multiplicative"] = option(
