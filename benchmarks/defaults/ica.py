@@ -103,9 +103,8 @@ class Shape:
 
     @property
     def name(self) -> str:
-        rows = f", {self.rows} rows" if self.rows < self.sensors * self.sources else ""
         unequal = " unequal" if self.own else ""
-        return f"{self.sources} in {self.sensors}{rows}, noise {self.noise:g}{unequal}"
+        return f"{self.sources} in {self.sensors}, {self.rows} rows, noise {self.noise:g}{unequal}"
 
 
 SHAPES: dict[str, tuple[Shape, ...]] = {
