@@ -243,7 +243,7 @@ def test_the_gain_is_twice_the_rise_of_a_gaussian_likelihood():
 def test_adaptive_tap_says_what_the_samples_leave_open(own):
     """Sources that are mixed up: the fit is at its optimum and says that it is not enough."""
     mixing, x = _laplace(4, 4, 4, own=own)
-    ica = _fitted(x, 4, posterior="adatap")
+    ica = _fitted(x, 4, prior="laplace", posterior="adatap")
     assert amari_distance(ica.components_, mixing) > 0.1
     assert ica.doubt_.max() > 0.5
     assert (ica.converged_, ica.stopped_) == (False, "unresolved")
