@@ -28,7 +28,7 @@ from kikuchi.ica.em import (
 from kikuchi.ica.evidence import Evidence, evidence
 from kikuchi.ica.initialisation import factor_noise, has_factors, initial_model
 from kikuchi.ica.measures import column_angles
-from kikuchi.ica.model import Model, Observations, deviations, is_clear, weakest
+from kikuchi.ica.model import Model, Observations, deviations, weakest
 from kikuchi.ica.noise import AUTO, KINDS
 from kikuchi.ica.posteriors.importance import ImportancePosterior
 from kikuchi.ica.posteriors.posterior import Moments, Posterior
@@ -58,8 +58,9 @@ _PSEUDO = 4.0  # samples without noise that keep a fit to few samples from such 
 _NEXT = 4  # times as many are the next
 _STRONG = 1.0  # deviation of sources in units of noise that lets few samples do
 _MORE = 1250  # samples to begin with where it is less
-_OTHERS = 1250  # that fits to these are compared on
+_OTHERS = 2500  # that fits to these are compared on
 _TESTED = 8000  # that tell whether channels differ, where fewer leave it open
+_LOW_NOISE = 8.0  # weakest sources in units of noise, above which priors pass for unequal noise
 _EQUAL = 50  # iterations after which channels are compared, unless the fit converged before
 _PRECISE, _PRECISE_DRAWS = 1000, 512  # samples and draws that tell how precise a fit is
 _SOON = 8  # steps in which a good start comes near
@@ -172,7 +173,7 @@ def _channels_of_fit_differ(learning: EMIteration, task: RestartTask) -> bool:
 def _differ(
     model: Model, data: Observations, task: RestartTask, more: Observations | None = None
 ) -> bool:
-    if is_clear(model):
+    if model.sources == model.channels and weakest(model) > _LOW_NOISE:
         return False
     posterior = posterior_within_em(task.posterior)
     return channels_differ(model, data, posterior, task.rules, more)

@@ -12,6 +12,7 @@ DENSITIES = {
     "laplace": stats.laplace(),
     "logistic": stats.logistic(),
     "student": stats.t(4),
+    "heavy": stats.t(2.7),
     "sparse": stats.gennorm(0.5),
     "uniform": stats.uniform(),
     "flat top": stats.gennorm(4.0),

@@ -42,6 +42,11 @@ _MIXTURES: dict[str, tuple[tuple[float, ...], tuple[float, ...], tuple[float, ..
     ),
     "logistic": ((0.2525, 0.6108, 0.1367), (0.0, 0.0, 0.0), (0.3622, 0.9404, 2.444)),
     "student": ((0.6099, 0.3631, 0.02704), (0.0, 0.0, 0.0), (0.3819, 1.461, 8.752)),
+    "heavy": (
+        (0.4355, 0.4662, 0.09296, 0.005368),
+        (0.0, 0.0, 0.0, 0.0),
+        (0.1627, 0.6506, 3.793, 50.91),
+    ),
     "sparse": (
         (0.1719, 0.3938, 0.3526, 0.08172),
         (0.0, 0.0, 0.0, 0.0),
@@ -91,7 +96,7 @@ _MIXTURES: dict[str, tuple[tuple[float, ...], tuple[float, ...], tuple[float, ..
     ),
 }
 """Weights, means and variances of the mixtures of least Kullback-Leibler divergence from Laplace,
-logistic, Student (4), generalised normal (1/2), uniform, generalised normal (4), Wigner's
+logistic, Student (4) and (2.7), generalised normal (1/2), uniform, generalised normal (4), Wigner's
 semicircle, arcsine, exponential, gamma (2.5), Gumbel, half normal, Rayleigh and beta (1, 3)."""
 
 
