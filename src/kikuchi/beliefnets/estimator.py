@@ -52,6 +52,7 @@ _MOST_ENUMERATED = 10  # hidden units
 _UPDATES, _FEW_UPDATES, _FEWEST_EPOCHS, _MOST_EPOCHS = 4000, 1000, 20, 1000
 _TRIAL_UPDATES, _TRIAL_ROWS = 200, 2000  # of each start
 _MOST_HELD_OUT, _FEWEST_HELD_OUT = 1000, 10  # rows
+_LEAST_PATIENCE = 5  # epochs
 _SURE = 3.0  # standard errors by which held-out rows must be below independent bits
 _BOUND = "lower bound on the log-likelihood"
 METHODS = ("exact", "importance", "ais")
@@ -139,7 +140,7 @@ class SigmoidBeliefNetwork(_NetworkResults, FeatureTransformer, TrainedEstimator
         4,
         "Number of starts, by turns from parts of the rows and from random weights. Each is "
         "trained briefly, and training goes on from the best. Posteriors that have no bound or fit "
-        "rows one by one (third-order, tree-mf) take the first.",
+        "rows one by one (third-order, tree-mf), and ard, take the first.",
         low=1,
     )
     learning_rate: float = option(0.1, "First rate of the updates.", above=0)
@@ -162,7 +163,7 @@ class SigmoidBeliefNetwork(_NetworkResults, FeatureTransformer, TrainedEstimator
     tol: float = option(
         0.01,
         "Training ends when the score of the rows held out has not risen by more nats per row for "
-        "a fifth of the epochs.",
+        "a fifth of the epochs, and for 5 at least.",
         low=0,
     )
 
@@ -216,10 +217,12 @@ class SigmoidBeliefNetwork(_NetworkResults, FeatureTransformer, TrainedEstimator
         clock = Budget(seconds=self.seconds).start()
         best, highest = self._first_network(rows, rng, 0), -np.inf
         family = self._family(best)
-        searched = self._judges(best) and not family.costly and self.start is None
+        searched = self._judges(best) and not (family.costly or self.ard or self.start is not None)
+        if not searched or self.n_init == 1:
+            return best
         some = rows[rng.permutation(len(rows))[:_TRIAL_ROWS]]
         with phase("starts"):
-            for number in range(self.n_init if searched and self.n_init > 1 else 0):
+            for number in range(self.n_init):
                 network = self._first_network(rows, rng, number) if number else best
                 rule = self._rule(network)
                 network = self._tried(network, rule, some, rng)
@@ -314,6 +317,7 @@ class SigmoidBeliefNetwork(_NetworkResults, FeatureTransformer, TrainedEstimator
         if self._judges(model) and not self.ard and epochs > 1 and count >= _FEWEST_HELD_OUT:
             order = rng.permutation(len(rows))
             self._held_out, rows = rows[order[:count]], rows[order[count:]]
+        self._n_rows = len(rows)
         super()._train(model, rows, rng, optimiser, epochs, *arguments)
 
     def _trained(self, *arguments: Any, **more: Any) -> Training[Any]:
@@ -321,7 +325,7 @@ class SigmoidBeliefNetwork(_NetworkResults, FeatureTransformer, TrainedEstimator
             epochs = arguments[5]
             more |= {
                 "validation": self._held_out,
-                "patience": max(-(-epochs // 5), 1),
+                "patience": max(-(-epochs // 5), _LEAST_PATIENCE),
                 "least_gain": self.tol,
             }
         return super()._trained(*arguments, **more)
