@@ -137,7 +137,7 @@ def test_progress_is_shown_told_or_refused(capsys: pytest.CaptureFixture[str]) -
         (lambda: ASIA.scope(-1), "there is no factor -1; the model has factors 0..7"),
         (lambda: ASIA.table("lung"), "there is no factor 'lung'; the model has factors 0..7"),
         (lambda: kk.query("example:asia", "lung"), r"no file; kk.example\('asia'\) is the bundled"),
-        (lambda: kk.read("asia"), "asia: the name has no ending; end it in one of .uai"),
+        (lambda: kk.read("asia"), "asia: the name has no extension; use one of .uai"),
         (lambda: kk.infer(ASIA, 3), "method: a text such as 'auto' or an object is needed, got 3"),
         (lambda: kk.infer(ASIA, kk.MeanField), r"got the class itself; write MeanField\(\)"),
         (lambda: kk.infer(ASIA, evidence="dysp=yes"), "evidence must be a mapping"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -76,7 +77,7 @@ def most_probable(
 
 
 @dataclass(frozen=True)
-class GivenAnswer(Answer):
+class GivenAnswer(Answer, ABC):
     """Base of states found given some evidence, as the screen and JSON show them."""
 
     model: str
@@ -86,14 +87,14 @@ class GivenAnswer(Answer):
     call: ClassVar[str]
 
     @property
+    @abstractmethod
     def best(self) -> Mapping[str, str]:
         """The best states by variable."""
-        raise NotImplementedError
 
     @property
+    @abstractmethod
     def figure(self) -> tuple[str, str]:
         """How probable the best states are."""
-        raise NotImplementedError
 
     def page(
         self, graph: FactorGraph, observed: dict[int, int], arguments: dict[str, Any]
