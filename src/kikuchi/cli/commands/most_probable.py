@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -77,7 +77,7 @@ def most_probable(
 
 
 @dataclass(frozen=True)
-class GivenAnswer(Answer, ABC):
+class GivenAnswer(Answer):
     """Base of states found given some evidence, as the screen and JSON show them."""
 
     model: str
