@@ -111,7 +111,9 @@ class GivenAnswer(Answer):
                 given=self.given,
                 model=self.model,
                 tiles=[Tile(*self.figure)],
-                network=network_part(graph, list(best), observed, certain),
+                network=network_part(
+                    graph, list(best), observed, certain, caption="The best state of each variable"
+                ),
                 python=python_call(self.model, f"found = kk.{self.call}", **arguments),
             ).write(path, command)
 
