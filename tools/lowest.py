@@ -7,8 +7,9 @@ python tools/lowest.py --slow               the slow tests of these folders too
 `oldest` is Python 3.11 with the lowest version of each dependency that pyproject.toml allows
 (`numpy>=2.0` becomes `numpy==2.0`). `newest` is the newest Python here with the newest version of
 each. In each environment the package is installed as users install it, `pip check` and
-`kikuchi warm-up` must pass, and the tests run against the installed package. The environments take about 2 GB each and are deleted
-at the end, unless `--keep` is given; an environment that `--folder` already holds is used again.
+`kikuchi warm-up` must pass, and the tests run against the installed package. The environments take
+about 2 GB each and are deleted at the end, unless `--keep` is given; an environment that `--folder`
+already holds is used again.
 """
 
 from __future__ import annotations
