@@ -246,7 +246,7 @@ def test_type_checkers_see_the_public_names(tmp_path: Path) -> None:
         "fit: kk.Fit = kk.learn(model, [[0] * 8], kk.EM(), seconds=1.0)\n"
         "bounds: kk.LogZBounds = kk.bounds(model, evidence={'xray': 'yes'}, seconds=1)\n"
         "wrong: int = kk.infer(model).method\n"
-        "kk.infer(model, second=5)\n" + "".join(f"kk.{name}\n" for name in kk.__all__)
+        "kk.bounds(model, second=5)\n" + "".join(f"kk.{name}\n" for name in kk.__all__)
     )
     words = [sys.executable, "-m", "mypy", "--strict", "--no-incremental", str(script)]
     done = subprocess.run(words, capture_output=True, text=True, cwd=tmp_path)
