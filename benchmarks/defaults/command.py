@@ -11,7 +11,10 @@ from pathlib import Path
 
 from benchmarks.defaults.frame import Entry, Task, markdown, run
 
-FAMILIES: tuple[str, ...] = ("ica",)  # modules of this package, each with a function tasks()
+FAMILIES: tuple[str, ...] = (
+    "beliefnets",
+    "ica",
+)  # modules of this package, each with tasks()
 
 
 def tasks_of(family: str) -> Sequence[Task]:

@@ -141,8 +141,8 @@ def test_evidence_on_any_units(rows):
 
 
 def test_units_that_are_not_needed_are_switched_off(rows):
-    wide = net(layers=(8,), ard=True, epochs=150, posterior="mean-field").fit(rows)
-    plain = net(layers=(8,), epochs=150).fit(rows)
+    long = {"layers": (8,), "epochs": 150, "schedule": "constant"}
+    wide, plain = net(ard=True, **long).fit(rows), net(**long).fit(rows)
     assert len(wide.switched_off_) == 6 > len(plain.switched_off_)
     assert any("switched off" in remark for remark in wide.warnings_)
 
@@ -177,7 +177,7 @@ def test_time_limits_hold_within_an_update(posterior, rows, tmp_path):
     slow.fit(wide)
     assert slow.stopped_ == "seconds" and time.perf_counter() - begun < 1.5
     some, place = rows[:40], tmp_path / "part"
-    options = {"epochs": 2, "batch_size": 15}
+    options = {"epochs": 2, "batch_size": 15, "n_init": 1, "validation_fraction": 0.0}
     whole = net(posterior, **options).fit(some)
     clock = _CountedClock()
     with pytest.MonkeyPatch.context() as patch:
@@ -219,3 +219,45 @@ def test_what_is_refused(rows):
         fitted.log_likelihood(rows[:1], "exact")
     with pytest.raises(MethodError, match="method is one of"):
         fitted.log_likelihood(rows[:1], "guess")
+
+
+def all_bars(side=4):
+    """Every image of bars that all lie or all stand, and minus their entropy."""
+    masks = (np.arange(2**side)[:, None] >> np.arange(side)) & 1
+    lying = np.repeat(masks[:, :, None], side, axis=2).reshape(len(masks), -1)
+    standing = np.repeat(masks[:, None, :], side, axis=1).reshape(len(masks), -1)
+    every = np.concatenate([lying, standing]).astype(float)
+    shares = np.unique(every, axis=0, return_counts=True)[1] / len(every)
+    return every, float(np.sum(shares * np.log(shares)))
+
+
+@pytest.mark.parametrize("posterior", ["auto", "mean-field"])
+def test_defaults_come_close_to_the_entropy_of_bars(posterior):
+    """A network with one unit for the orientation can describe them exactly; fits from small random
+    weights stop a nat below, whatever the posterior.
+    """
+    every, ceiling = all_bars()
+    X = every[np.random.default_rng(77).integers(0, len(every), 1000)]
+    fitted = SigmoidBeliefNetwork((1, 8), posterior, random_state=3).fit(X)
+    assert ceiling - 0.2 < fitted.log_likelihood(every, "exact").mean() <= ceiling
+    assert fitted.stopped_ == "validation" and fitted.converged_ and not fitted.warnings_
+
+
+def test_the_learner_follows_the_number_of_hidden_units(rows):
+    small = SigmoidBeliefNetwork((10,), epochs=1, random_state=0).fit(rows)
+    assert small.score_kind_ == "log-likelihood"
+    assert small.trace_.objective_name == "bound per row"
+    large = SigmoidBeliefNetwork((11,), epochs=1, random_state=0).fit(rows)
+    assert large.score_kind_ == "lower bound on the log-likelihood"
+    assert large.trace_.objective_name == "importance-weighted bound per row"
+    chosen = SigmoidBeliefNetwork((11,), "mean-field", epochs=1, random_state=0).fit(rows)
+    assert chosen.trace_.objective_name == "bound per row"
+
+
+def test_fits_that_end_too_early_or_below_independent_bits_report_it(rows):
+    part = SigmoidBeliefNetwork((3,), epochs=5, learning_rate=0.003, random_state=0).fit(rows)
+    assert part.stopped_ == "epochs" and not part.converged_
+    assert "still rising by more than 0.01 nats per row after 5 epochs" in part.warnings_[0]
+    noise = (np.random.default_rng(0).random((300, 12)) < 0.5).astype(float)
+    with pytest.warns(ConvergenceWarning, match="below .* of independent bits; raise n_init"):
+        SigmoidBeliefNetwork((8,), epochs=2, learning_rate=5.0, n_init=1, random_state=0).fit(noise)

@@ -115,8 +115,9 @@ def test_learning_reaches_a_good_model(learner: str) -> None:
 
 def test_files_evidence_and_clear_errors(tmp_path: Path) -> None:
     X = bars(60, np.random.default_rng(1))
-    net = SigmoidBeliefNetwork((3,), learner="vimco", posterior="recognition", epochs=2,
-                               random_state=0).fit(X)  # fmt: skip
+    weak = SigmoidNetwork.random((3, 9), span=0.5, random_state=0)
+    net = SigmoidBeliefNetwork(start=weak, learner="vimco", posterior="recognition", epochs=2,
+                               learning_rate=0.02, random_state=0).fit(X)  # fmt: skip
     net.save(tmp_path / "n.safetensors")
     again = SigmoidBeliefNetwork.load(tmp_path / "n.safetensors")
     assert np.array_equal(again.transform(X), net.transform(X))

@@ -6,12 +6,12 @@ import json
 from pathlib import Path
 
 import pytest
-from typer.testing import CliRunner
+from cli_runner import runner
 
 import kikuchi as kk
 from kikuchi.cli.main import app
 
-RUN = CliRunner()
+RUN = runner()
 ASIA = kk.example("asia")
 
 

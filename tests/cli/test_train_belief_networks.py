@@ -4,7 +4,7 @@ import json
 
 import numpy as np
 import pytest
-from typer.testing import CliRunner
+from cli_runner import runner
 
 from kikuchi.beliefnets import SigmoidBeliefNetwork, ThresholdNetworkClassifier
 from kikuchi.cli.main import app
@@ -23,7 +23,7 @@ def folder(tmp_path_factory):
 
 
 def run(folder, *words):
-    return CliRunner().invoke(app, ["train", *map(str, words)])
+    return runner().invoke(app, ["train", *map(str, words)])
 
 
 def test_sigmoid_networks(folder):

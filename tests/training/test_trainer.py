@@ -108,6 +108,17 @@ def test_early_stopping_answers_with_the_best_epoch() -> None:
     assert other.stopped == "epochs" and not other.converged and len(other.scores) == 20
 
 
+def test_gains_below_the_least_gain_do_not_prolong_a_training() -> None:
+    """A score that rises by 1 in each of ten epochs, then by 0.01."""
+    heights = iter(np.concatenate([np.arange(10.0), 9.0 + 0.01 * np.arange(1, 100)]))
+    options = {"epochs": 100, "validation": ROWS, "patience": 4, "seed": 0}
+    done = train(
+        start(), ROWS, MeanRule(), score=lambda *_: next(heights), least_gain=0.1, **options
+    )
+    assert done.stopped == "validation" and done.epochs == 14
+    assert done.scores[-1] == max(done.scores)  # the answer is still that of the best epoch
+
+
 def test_rules_without_a_score_need_one() -> None:
     from kikuchi.boltzmann.machine import Machine
 

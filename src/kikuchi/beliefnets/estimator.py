@@ -10,7 +10,7 @@ from typing import Any, ClassVar, Literal, NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike
 
-from kikuchi.beliefnets.learning import BoundRule, random_start, relevance, switched_off
+from kikuchi.beliefnets.learning import BoundRule, relevance, switched_off
 from kikuchi.beliefnets.likelihood import (
     annealed_likelihood,
     exact_likelihood,
@@ -18,11 +18,21 @@ from kikuchi.beliefnets.likelihood import (
 )
 from kikuchi.beliefnets.models import Evidence, SigmoidNetwork, layer_sizes
 from kikuchi.beliefnets.posteriors.base import UnitPosterior, parse_posterior
-from kikuchi.beliefnets.recognition import UP, add_recognition, has_recognition, parse_recognition
+from kikuchi.beliefnets.recognition import (
+    UP,
+    RecognitionRule,
+    add_recognition,
+    has_recognition,
+    parse_recognition,
+)
+from kikuchi.beliefnets.start import log_odds, parts_start, random_start
 from kikuchi.core.arrays import Array, Ints
-from kikuchi.core.errors import DataError, MethodError
+from kikuchi.core.budget import Budget
+from kikuchi.core.errors import BudgetError, DataError, MethodError
 from kikuchi.core.log import warn_caller
 from kikuchi.core.options import option
+from kikuchi.core.progress import phase, silent
+from kikuchi.core.run import Run
 from kikuchi.core.seeds import Seed, generator
 from kikuchi.training.checkpoint import Arrays
 from kikuchi.training.estimator import (
@@ -32,8 +42,18 @@ from kikuchi.training.estimator import (
     validate_data,
 )
 from kikuchi.training.likelihoods import RowLikelihoods
+from kikuchi.training.optimiser import Optimiser
 from kikuchi.training.rule import Rule
+from kikuchi.training.trainer import Training, TrainingTrace, train
 
+AUTO = "auto"
+_USUAL = "reweighted:10"  # learner of networks whose states are too many to enumerate
+_MOST_ENUMERATED = 10  # hidden units
+_UPDATES, _FEW_UPDATES, _FEWEST_EPOCHS, _MOST_EPOCHS = 4000, 1000, 20, 1000
+_TRIAL_UPDATES, _TRIAL_ROWS = 200, 2000  # of each start
+_MOST_HELD_OUT, _FEWEST_HELD_OUT = 1000, 10  # rows
+_LEAST_PATIENCE = 5  # epochs
+_SURE = 3.0  # standard errors by which held-out rows must be below independent bits
 _BOUND = "lower bound on the log-likelihood"
 METHODS = ("exact", "importance", "ais")
 
@@ -55,6 +75,9 @@ class _NetworkResults:
     """What a fit leaves behind besides `FitResults`."""
 
     network_: SigmoidNetwork
+    _n_rows: int = 1
+    _spent: float = 0.0  # seconds that the search for a start took
+    _held_out: Array
 
 
 @dataclass(eq=False, repr=False)
@@ -77,8 +100,8 @@ class SigmoidBeliefNetwork(_NetworkResults, FeatureTransformer, TrainedEstimator
     >>> on = rng.integers(0, 2, size=(200, 1))
     >>> X = np.repeat(np.concatenate([on, 1 - on], axis=1), 2, axis=1).astype(float)
     >>> net = SigmoidBeliefNetwork(layers=(2,), epochs=60, random_state=0).fit(X)
-    >>> bool(net.score(X) < net.log_likelihood(X).mean() < -np.log(2) + 0.05)
-    True
+    >>> bool(-np.log(2) - 0.05 < net.score(X) < -np.log(2) + 0.05), net.score_kind_
+    (True, 'log-likelihood')
     >>> net.transform(X).shape, net.sample(3, random_state=0).shape
     ((200, 2), (3, 4))
     """
@@ -90,15 +113,17 @@ class SigmoidBeliefNetwork(_NetworkResults, FeatureTransformer, TrainedEstimator
         (16,), "Sizes of the hidden layers from the top, such as 8,24."
     )
     posterior: str = option(
-        "mean-field",
+        "auto",
         "Posterior of the hidden units: mean-field, mixture:M, chain, quadratic, third-order, "
-        "tree-mf:width, gibbs, exact, or recognition (of learners with a recognition network).",
+        "tree-mf:width, gibbs, exact, or recognition (of learners with a recognition network); "
+        "auto: exact up to 10 hidden units, mean-field beyond.",
     )
     _: KW_ONLY
     learner: str = option(
-        "bound",
+        "auto",
         "How it learns: bound (of the posterior), or with a recognition network vimco:K "
-        "(importance-weighted bound of K draws), reweighted:K or wake-sleep.",
+        "(importance-weighted bound of K draws), reweighted:K or wake-sleep; auto: reweighted:10 "
+        "for more than 10 hidden units in layers if the posterior is auto too, bound otherwise.",
     )
     units: Literal["bits", "spins"] = option("bits", "Values of the data: bits 0, 1; spins -1, 1.")
     threshold: float | None = option(
@@ -111,9 +136,36 @@ class SigmoidBeliefNetwork(_NetworkResults, FeatureTransformer, TrainedEstimator
     start: SigmoidNetwork | None = option(
         None, "Network to begin from, of any acyclic form; its layers replace those given."
     )
-    learning_rate: float = option(0.02, "First rate of the updates.", above=0)
+    n_init: int = option(
+        4,
+        "Number of starts, by turns from parts of the rows and from random weights. Each is "
+        "trained briefly, and training goes on from the best. Posteriors that have no bound or fit "
+        "rows one by one (third-order, tree-mf), and ard, take the first.",
+        low=1,
+    )
+    learning_rate: float = option(0.1, "First rate of the updates.", above=0)
+    schedule: str = option("cosine", "How the rate changes, as of every trained estimator.")
     optimiser: str = option("adam", 'Optimiser: "sgd", or one of optax such as "adam:b1=0.8".')
-    epochs: int = option(100, "Passes over the rows, each in an order of its own.", low=1)
+    batch_size: int = option(50, "Rows of each update.", low=1)
+    epochs: int | None = option(
+        None,
+        "Maximum number of passes over the rows; none: as many as 4000 updates take (1000 "
+        "with third-order and tree-mf, which fit rows one by one), between 20 and 1000.",
+        low=1,
+    )
+    validation_fraction: float = option(
+        0.1,
+        "Fraction of the rows held out (1000 at most) to end the training; 0, and with ard: it "
+        "ends after all epochs.",
+        low=0,
+        below=1,
+    )
+    tol: float = option(
+        0.01,
+        "Training ends when the score of the rows held out has not risen by more nats per row for "
+        "a fifth of the epochs, and for 5 at least.",
+        low=0,
+    )
 
     # ------------------------------------------------------------------ learning
 
@@ -123,7 +175,20 @@ class SigmoidBeliefNetwork(_NetworkResults, FeatureTransformer, TrainedEstimator
         return layer_sizes(self.layers, "layers")
 
     def _posterior(self, text: str | None = None) -> UnitPosterior:
-        return parse_posterior(self.posterior if text is None else text)
+        return parse_posterior(self._posterior_text(self._model) if text is None else text)
+
+    def _posterior_text(self, network: SigmoidNetwork) -> str:
+        """The posterior of the options, for this network."""
+        if self.posterior != AUTO:
+            return self.posterior
+        return "exact" if len(network.hidden) <= _MOST_ENUMERATED else "mean-field"
+
+    def _learner_text(self, network: SigmoidNetwork) -> str:
+        """The learner of the options, for this network."""
+        if self.learner != AUTO:
+            return self.learner
+        small = len(network.hidden) <= _MOST_ENUMERATED
+        return "bound" if small or self.posterior != AUTO or not network.layers else _USUAL
 
     def _rows(self, X: Any, *, reset: bool = False) -> Any:
         rows = np.asarray(validate_data(self, X, reset=reset, dtype=np.float64))
@@ -140,41 +205,130 @@ class SigmoidBeliefNetwork(_NetworkResults, FeatureTransformer, TrainedEstimator
             )
         return (rows + 1.0) / 2.0 if self.units == "spins" else rows
 
+    def _epochs(self, rows: Any) -> int:
+        if self.epochs is not None:
+            return self.epochs
+        per_epoch = -(-len(rows) // self.batch_size)
+        costly = self.posterior != AUTO and parse_posterior(self.posterior).costly
+        updates = _FEW_UPDATES if costly else _UPDATES
+        return min(max(-(-updates // per_epoch), _FEWEST_EPOCHS), _MOST_EPOCHS)
+
     def _begin(self, rows: Array, rng: np.random.Generator) -> SigmoidNetwork:
-        self._posterior()
-        network = self._first_network(rows, rng)
-        if self.learner != "bound" and not has_recognition(network):
-            parse_recognition(self.learner)
-            add_recognition(network, rng)
-        if self.learner == "bound":  # it would stay behind
+        clock = Budget(seconds=self.seconds).start()
+        best, highest = self._first_network(rows, rng, 0), -np.inf
+        family = self._family(best)
+        searched = self._judges(best) and not (family.costly or self.ard or self.start is not None)
+        if not searched or self.n_init == 1:
+            return best
+        some = rows[rng.permutation(len(rows))[:_TRIAL_ROWS]]
+        with phase("starts"):
+            for number in range(self.n_init):
+                network = self._first_network(rows, rng, number) if number else best
+                rule = self._rule(network)
+                network = self._tried(network, rule, some, rng)
+                try:
+                    score = float(np.mean(rule.row_scores(network, some, clock)))
+                except BudgetError:
+                    if not clock.expired:
+                        raise
+                    break  # the starts that were tried so far must do
+                if score > highest:
+                    best, highest = network, score
+        self._spent = clock.seconds
+        return best
+
+    def _judges(self, network: SigmoidNetwork) -> bool:
+        """Whether the learner of this network can score rows."""
+        return self._learner_text(network) != "bound" or self._family(network).bounds
+
+    def _tried(
+        self, network: SigmoidNetwork, rule: Rule[SigmoidNetwork], rows: Array,
+        rng: np.random.Generator,
+    ) -> SigmoidNetwork:  # fmt: skip
+        """A start after a short training at the first rate, which may take its share of half the
+        time limit.
+        """
+        seconds = None if self.seconds is None else 0.5 * self.seconds / self.n_init
+        per_epoch = -(-len(rows) // self.batch_size)
+        done = train(
+            network, rows, rule, optimiser=self._optimiser("constant"),
+            epochs=min(-(-_TRIAL_UPDATES // per_epoch), self._epochs(rows)),
+            batch_size=self.batch_size, seed=rng, threads=self.threads,
+            run=Run(Budget(seconds=seconds).start(), silent, TrainingTrace()),
+        )  # fmt: skip
+        if done.stopped == "interrupted":
+            raise KeyboardInterrupt
+        return done.model
+
+    def _family(self, network: SigmoidNetwork) -> UnitPosterior:
+        return parse_posterior(self._posterior_text(network))
+
+    def _first_network(self, rows: Array, rng: np.random.Generator, number: int) -> SigmoidNetwork:
+        """Start `number`, with the recognition network that the learner needs."""
+        network = self._generative(rows, rng, number)
+        network.units = self.units
+        learner = self._learner_text(network)
+        if learner == "bound":  # a recognition network would stay behind
             for name in UP:
                 network.parameters.pop(name, None)
+        elif not has_recognition(network):
+            parse_recognition(learner)
+            add_recognition(network, rng)
+        self._family(network).check(network)
         return network
 
-    def _first_network(self, rows: Array, rng: np.random.Generator) -> SigmoidNetwork:
+    def _generative(self, rows: Array, rng: np.random.Generator, number: int) -> SigmoidNetwork:
         if self.start is None:
-            sizes = (*self.hidden_layers, rows.shape[1])
-            return random_start(sizes, rows, rng, self.units)
+            # parts would give every unit a use, and relevance none to switch off
+            begin = random_start if number % 2 or self.ard else parts_start
+            return begin((*self.hidden_layers, rows.shape[1]), rows, rng)
         if len(self.start.visible) != rows.shape[1]:
             raise DataError(
                 f"rows of {rows.shape[1]} columns for {len(self.start.visible)} visible units"
             )
-        network = self.start.copy()
-        network.units = self.units
-        return network
+        return self.start.copy()
 
-    def _rule(self, model: Any) -> Rule[SigmoidNetwork]:
-        if self.learner != "bound":
+    def _rule(self, model: Any) -> BoundRule | RecognitionRule:
+        learner = self._learner_text(model)
+        if learner != "bound":
             return dataclasses.replace(
-                parse_recognition(self.learner), ard=self.ard, n_rows=self._n_rows
+                parse_recognition(learner), ard=self.ard, n_rows=self._n_rows
             )
         return BoundRule(
-            posterior=self.posterior, sweeps=self.sweeps, ard=self.ard, n_rows=self._n_rows
-        )
+            posterior=self._posterior_text(model), sweeps=self.sweeps, ard=self.ard,
+            n_rows=self._n_rows,
+        )  # fmt: skip
 
-    def _train(self, model: Any, rows: Any, rng: np.random.Generator, *arguments: Any) -> None:
+    def _run(self) -> Run:
+        run = super()._run()
+        if self.seconds is not None:
+            left = self.seconds - self._spent
+            run.clock = Budget(seconds=max(left, 1e-3)).start()
+        self._spent = 0.0
+        return run
+
+    def _train(
+        self, model: Any, rows: Any, rng: np.random.Generator, optimiser: Optimiser, epochs: int,
+        *arguments: Any,
+    ) -> None:  # fmt: skip
+        self._held_out = rows[:0]
+        count = min(round(self.validation_fraction * len(rows)), _MOST_HELD_OUT)
+        # the prior of relevance shrinks units long after the score of held-out rows has settled
+        if self._judges(model) and not self.ard and epochs > 1 and count >= _FEWEST_HELD_OUT:
+            order = rng.permutation(len(rows))
+            self._held_out, rows = rows[order[:count]], rows[order[count:]]
         self._n_rows = len(rows)
-        super()._train(model, rows, rng, *arguments)
+        super()._train(model, rows, rng, optimiser, epochs, *arguments)
+
+    def _trained(self, *arguments: Any, **more: Any) -> Training[Any]:
+        if len(self._held_out):
+            epochs = arguments[5]
+            more |= {
+                "validation": self._held_out,
+                "patience": max(-(-epochs // 5), _LEAST_PATIENCE),
+                "least_gain": self.tol,
+            }
+        return super()._trained(*arguments, **more)
 
     def _remarks(self, rows: Any) -> list[str]:
         remarks = []
@@ -188,7 +342,33 @@ class SigmoidBeliefNetwork(_NetworkResults, FeatureTransformer, TrainedEstimator
                 remarks.append(
                     f"{len(off)} of {len(self.network_.hidden)} hidden units are switched off"
                 )
-        return remarks
+        return remarks + self._doubts(np.asarray(rows))
+
+    def _doubts(self, rows: Array) -> list[str]:
+        """A warning if held-out rows score no better than independent bits would, and a remark if
+        their score was still rising at the end.
+        """
+        if not len(self._held_out) or self.stopped_ in ("seconds", "interrupted"):
+            return []
+        if self.stopped_ == "epochs":
+            rising = [
+                f"the score of held-out rows was still rising by more than {self.tol:g} nats per "
+                f"row after {self.n_iter_} epochs; raise epochs"
+            ]
+        else:
+            rising = []
+        odds = log_odds(rows)
+        bits = self._held_out @ odds - np.sum(np.logaddexp(0.0, odds))
+        gain = self._rule(self.network_).row_scores(self.network_, self._held_out) - bits
+        if np.mean(gain) + _SURE * np.std(gain) / np.sqrt(len(gain)) >= 0:
+            return rising
+        text = (
+            f"held-out rows score {np.mean(bits + gain):.4g} nats, below {np.mean(bits):.4g} of "
+            "independent bits; raise n_init or epochs, lower learning_rate, or use fewer hidden "
+            "units"
+        )
+        warn_caller(f"{type(self).__name__}: {text}", ConvergenceWarning)
+        return [text, *rising]
 
     # ------------------------------------------------------------------ answers
 
@@ -216,7 +396,7 @@ class SigmoidBeliefNetwork(_NetworkResults, FeatureTransformer, TrainedEstimator
         """What `score_samples` and `score` are: "log-likelihood" with posterior="exact", otherwise
         "lower bound on the log-likelihood", which depends on the posterior.
         """
-        return "log-likelihood" if self.posterior == "exact" else _BOUND
+        return "log-likelihood" if self._posterior_text(self._model) == "exact" else _BOUND
 
     def score(self, X: ArrayLike, y: object = None) -> float:
         """Mean of `score_samples` over the rows of `X`; `y` is ignored."""

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import dataclasses
 from dataclasses import dataclass
-from itertools import pairwise
 from typing import Any, ClassVar
 
 import numpy as np
@@ -47,11 +45,7 @@ class BoundRule(Rule[SigmoidNetwork]):
     n_rows: int = option(1, "rows of the data", low=1)
 
     def _family(self) -> UnitPosterior:
-        family = parse_posterior(self.posterior)
-        if any(f.name == "max_sweeps" for f in dataclasses.fields(family)):
-            changed: Any = {"max_sweeps": self.sweeps}
-            family = dataclasses.replace(family, **changed)
-        return family
+        return parse_posterior(self.posterior).partial(self.sweeps)
 
     def begin(self, model: SigmoidNetwork, data: Any, rng: np.random.Generator) -> State:
         """No posteriors yet."""
@@ -107,11 +101,15 @@ class BoundRule(Rule[SigmoidNetwork]):
 
     def score(self, model: Any, rows: Any) -> float:
         """Mean bound of rows that were not learnt from."""
-        family = parse_posterior(self.posterior)
+        return float(np.mean(self.row_scores(model, rows)))
+
+    def row_scores(self, model: SigmoidNetwork, rows: Any, clock: Clock | None = None) -> Array:
+        """Bound of each row, with as many sweeps of the posterior as an update has."""
+        family = self._family()
         if not family.bounds:
             raise MethodError(f"posterior {family.name} has no bound to judge by")
         states = model.clamped(np.asarray(rows, dtype=np.float64))
-        return float(np.mean(family.fit(model, states, rng=np.random.default_rng(0)).bound))
+        return family.fit(model, states, rng=np.random.default_rng(0), clock=clock).bound
 
 
 _OTHERS = (_SEEN,)
@@ -146,17 +144,3 @@ def switched_off(network: SigmoidNetwork) -> Ints:
     """Positions in `hidden` of units whose weights are next to nothing beside the largest."""
     size = relevance(network)
     return np.flatnonzero(size < 0.05 * max(float(size.max(initial=0.0)), 1e-12))
-
-
-def random_start(
-    sizes: tuple[int, ...], rows: Array, rng: np.random.Generator, units: Any
-) -> SigmoidNetwork:
-    """Small random weights; visible biases are the log-odds of the data."""
-    weights = [rng.normal(size=pair) * 0.5 / np.sqrt(pair[0]) for pair in pairwise(sizes)]
-    biases = [np.zeros(size) for size in sizes]
-    p = (rows.sum(axis=0) + 0.5) / (len(rows) + 1.0)
-    # hidden units begin half on, so that their mean input is taken back
-    biases[-1] = np.log(p / (1.0 - p)) - 0.5 * weights[-1].sum(axis=0)
-    network = SigmoidNetwork.layered(weights, biases)
-    network.units = units
-    return network

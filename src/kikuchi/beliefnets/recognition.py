@@ -22,6 +22,7 @@ from scipy.special import expit
 from kikuchi.beliefnets.learning import add_relevance_prior
 from kikuchi.beliefnets.models import SigmoidNetwork
 from kikuchi.core.arrays import Array, Ints
+from kikuchi.core.budget import Clock
 from kikuchi.core.errors import MethodError
 from kikuchi.core.numerics import logsumexp
 from kikuchi.core.options import Registry, option
@@ -186,9 +187,13 @@ class RecognitionRule(Rule[SigmoidNetwork]):
 
     def score(self, model: Any, rows: Any) -> float:
         """Mean importance-weighted bound of rows that were not learnt from, with fixed draws."""
+        return float(np.mean(self.row_scores(model, rows)))
+
+    def row_scores(self, model: SigmoidNetwork, rows: Any, clock: Clock | None = None) -> Array:
+        """Importance-weighted bound of each row, with fixed draws."""
         rng = np.random.default_rng(0)
         drawn = draw_hidden(model, np.asarray(rows, dtype=np.float64), _SCORED, rng)
-        return float(np.mean(importance_bound(drawn.log_weights(model))))
+        return importance_bound(drawn.log_weights(model))
 
 
 @dataclass(frozen=True)

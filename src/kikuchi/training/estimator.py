@@ -354,6 +354,10 @@ class TrainedEstimator(Estimator):
         """What else must be said of a model that was trained on these rows."""
         return []
 
+    def _epochs(self, rows: Any) -> int:
+        """Passes over these rows that `fit` makes at most."""
+        return self.epochs
+
     def _averaged(self) -> float:
         """Last fraction of the epochs of which the mean of the parameters is the answer."""
         return 0.0
@@ -375,7 +379,7 @@ class TrainedEstimator(Estimator):
         rng = generator(self.random_state)
         optimiser = self._optimiser(self.schedule)
         model = self._begin(rows, rng)
-        self._train(model, rows, rng, optimiser, self.epochs, self._checkpoint(), None)
+        self._train(model, rows, rng, optimiser, self._epochs(rows), self._checkpoint(), None)
         return self
 
     def partial_fit(self, X: Any, y: object = None) -> Self:

@@ -118,6 +118,7 @@ def train(
     last: bool = False,
     validation: Any = None,
     patience: int = 10,
+    least_gain: float = 0.0,
     score: Score | None = None,
     state: TrainerState | None = None,
 ) -> Training[T]:
@@ -132,8 +133,8 @@ def train(
     fraction of the epochs (0.5: the second half); `tol` then judges the mean gradient over the same
     epochs, once, at the end. With `last` the answer is the last parameters all the same. With
     `validation` rows, training ends when their score has not
-    improved for `patience` epochs, and the answer is the parameters of the best epoch; `score(
-    model, rows)`, larger for better, replaces that of the rule.
+    improved by more than `least_gain` for `patience` epochs, and the answer is the parameters of
+    the best epoch; `score(model, rows)`, larger for better, replaces that of the rule.
 
     Numbers that are not finite, and weights beyond the model's `weight_limit`, count as divergence.
     `state` is that of a training before: chains that belong to no row go on, and so does the memory
@@ -167,7 +168,7 @@ def train(
     trainer.last = last
     if validation is not None:
         trainer.early = _EarlyStopping(
-            model.check_data(validation), int(patience), score or rule.score
+            model.check_data(validation), int(patience), score or rule.score, least_gain
         )
     if checkpoint is not None and not isinstance(checkpoint, Checkpoint):
         checkpoint = Checkpoint(checkpoint)
@@ -206,8 +207,9 @@ def _libraries() -> Any:
 class _EarlyStopping:
     """The scores of validation rows, and the best parameters so far."""
 
-    def __init__(self, rows: Any, patience: int, score: Score) -> None:
+    def __init__(self, rows: Any, patience: int, score: Score, least_gain: float) -> None:
         self.rows, self.patience, self.score = rows, patience, score
+        self.least_gain = least_gain
         self.scores: list[float] = []
         self.best: Any = None
         self.best_epoch = 0
@@ -222,8 +224,12 @@ class _EarlyStopping:
 
     @property
     def exhausted(self) -> bool:
-        """Whether `patience` epochs have passed since the best one."""
-        return len(self.scores) - self.best_epoch >= self.patience
+        """Whether `patience` epochs have passed since the last that gained enough."""
+        reference, since = self.scores[0] if self.scores else 0.0, 0
+        for score in self.scores[1:]:
+            gained = score > reference + self.least_gain
+            reference, since = (score, 0) if gained else (reference, since + 1)
+        return since >= self.patience
 
 
 class _Trainer:
@@ -453,6 +459,8 @@ class _Trainer:
         if self.early is not None:
             rows, score = fingerprint(self.early.rows)[:32], function_name(self.early.score)
             identity["validation"] = [rows, self.early.patience, score]
+            if self.early.least_gain:
+                identity["least gain"] = self.early.least_gain
         self.checkpoint.identity = identity
         return self.checkpoint.load()
 

@@ -10,7 +10,7 @@ import dataclasses
 from abc import abstractmethod
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Self
 
 import numpy as np
 
@@ -52,6 +52,7 @@ class UnitPosterior(Configured, kind="posterior"):
 
     main_option: ClassVar[str] = ""  # that of "mixture:5"
     bounds: ClassVar[bool] = True  # whether `bound` is a lower bound
+    costly: ClassVar[bool] = False  # whether rows are fitted one by one: trainings are short
 
     @abstractmethod
     def fit_group(
@@ -80,6 +81,15 @@ class UnitPosterior(Configured, kind="posterior"):
     ) -> tuple[Array, Array]:  # fmt: skip
         """Draws from the posterior of a row with this state."""
         raise MethodError(f"posterior {self.name} gives no independent draws; use mean-field")
+
+    def partial(self, sweeps: int) -> Self:
+        """The family for one update of a training, with at most so many sweeps: the posteriors of
+        rows go on from where the last update of these rows left them.
+        """
+        if any(f.name == "max_sweeps" for f in dataclasses.fields(self)):
+            changed: Any = {"max_sweeps": sweeps}
+            return dataclasses.replace(self, **changed)
+        return self
 
     def check(self, network: SigmoidNetwork) -> None:
         """Refuse networks that the family cannot treat."""

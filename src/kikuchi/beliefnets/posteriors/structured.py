@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
-from typing import Any, ClassVar
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar, Self
 
 import numpy as np
 
@@ -52,12 +52,17 @@ class StructuredUnits(UnitPosterior):
     name: ClassVar[str] = "tree-mf"
     summary: ClassVar[str] = "blocks of units kept together (structured mean field)"
     main_option: ClassVar[str] = "width"
+    costly: ClassVar[bool] = True
 
     width: int = option(3, "units of a block less one, at most (auto)", low=0)
     subgraph: str = option("auto", "what is kept: auto, tree, strips:K, subsets:0-3/4-7")
     tol: float = option(1e-6, "stop when no block belief moves more", above=0)
     max_sweeps: int = option(200, "sweeps at most, in each round", low=1)
     rounds: int = option(10, "renewals of the local bounds at most", low=1)
+
+    def partial(self, sweeps: int) -> Self:
+        """The local bounds are renewed once per update, as the posteriors go on between updates."""
+        return replace(self, max_sweeps=sweeps, rounds=1)
 
     def _method(self) -> StructuredMeanField:
         return StructuredMeanField(

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Any, ClassVar, NamedTuple
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar, NamedTuple, Self
 
 import numpy as np
 
@@ -16,6 +16,8 @@ from kikuchi.core.options import option
 from kikuchi.inference.expansions.spins import SpinModel
 from kikuchi.inference.expansions.third_order import ascend_bound, bound_moments
 from kikuchi.training.model import Parameters
+
+_TRAINING_TOL = 1e-2  # of the gradient by the fields of units, within a training
 
 
 @dataclass(frozen=True)
@@ -42,10 +44,15 @@ class ThirdOrderUnits(UnitPosterior):
     """
 
     name: ClassVar[str] = "third-order"
+    costly: ClassVar[bool] = True
 
     tol: float = option(1e-4, "stop when no component of the gradient is larger", above=0)
     max_sweeps: int = option(100, "steps of the ascent at most, in each round", low=1)
     rounds: int = option(5, "renewals of the local bounds at most", low=1)
+
+    def partial(self, sweeps: int) -> Self:
+        """The local bounds are renewed once per update, as the posteriors go on between updates."""
+        return replace(self, max_sweeps=sweeps, rounds=1, tol=max(self.tol, _TRAINING_TOL))
 
     def fit_group(
         self, network: SigmoidNetwork, states: Array, free: Ints, rng: np.random.Generator,

@@ -152,7 +152,10 @@ def _compile(task: str) -> WarmedTask:
 
 
 def _run_method(name: str) -> None:
-    """Run a method on what it takes of a grid, a model of mixed states, and a chain."""
+    """Run a method on what it takes of two grids, a model of mixed states, and a chain.
+
+    Models of a hundred variables use sparse matrices where smaller ones use dense ones.
+    """
     from kikuchi.core.budget import Budget
     from kikuchi.core.errors import KikuchiError
     from kikuchi.graphs.generators import grid
@@ -160,7 +163,7 @@ def _run_method(name: str) -> None:
 
     budget = Budget(seconds=_SECONDS, iterations=3)
     refusals = []
-    graphs = (grid(4, 4, seed=0), _mixed_model(), grid(1, 12, seed=0))
+    graphs = (grid(4, 4, seed=0), grid(12, 12, seed=0), _mixed_model(), grid(1, 12, seed=0))
     for graph in graphs:
         observed = {v: [0.4, 0.6] for v in (0, 6)} if name == "ups-t" else None
         try:
@@ -223,7 +226,8 @@ def _run_sources() -> None:
 
 
 def _run_questions() -> None:
-    """Queries and tables of cases, by trees and by messages side by side."""
+    """Queries, draws and tables of cases, by trees and by messages side by side."""
+    from kikuchi.inference.trees.junction_tree import plan
     from kikuchi.query.most_probable import most_probable
     from kikuchi.query.predict import predict_proba
     from kikuchi.query.query import query
@@ -232,6 +236,7 @@ def _run_questions() -> None:
     for state in (0, 1):
         query(model, [0], evidence={3: state}, likelihood={5: [0.5, 1.0, 0.2]})
     most_probable(model, {3: 0}, best=2)
+    plan(model).calibrate().sample(2, seed=0)
     for method in ("exact", "bp"):
         predict_proba(model, {"x1": [0, 1, 2], "x4": [0, 1, None]}, [0], method=method)
 
