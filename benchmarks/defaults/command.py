@@ -11,7 +11,7 @@ from pathlib import Path
 
 from benchmarks.defaults.frame import Entry, Task, markdown, run
 
-FAMILIES: tuple[str, ...] = ()  # modules of this package, each with a function tasks()
+FAMILIES: tuple[str, ...] = ("learning",)  # modules of this package, each with a function tasks()
 
 
 def tasks_of(family: str) -> Sequence[Task]:
