@@ -9,8 +9,12 @@ from __future__ import annotations
 
 import gzip
 import logging
+import math
+import signal
 import tempfile
-from collections.abc import Callable, Iterable, Sequence
+import warnings
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from functools import cache, partial
 from importlib.resources import files
 from pathlib import Path
@@ -30,6 +34,7 @@ Marks = dict[tuple[int, int], int]  # by pair u < v: 0 undirected, 1 from u to v
 CHOOSING = ("asia", "survey", "earthquake", "sachs", "child", "alarm")
 REPORTING = ("insurance", "hailfinder", "hepar2", "win95pts", "water", "mildew")
 ROWS = (1000, 5000)
+PATIENCE = 20  # CPU seconds of a peer's fit
 
 
 class Table(NamedTuple):
@@ -60,9 +65,9 @@ def tasks() -> Sequence[Task]:
     ]
     return [
         Task("Structures by tests", measure, False, 0.05, **tables, contenders=by_tests,
-             seeds=(0, 1, 2), relative=True),
+             seeds=(0, 1), relative=True),
         Task("Structures by a score", measure, False, 0.05, **tables, contenders=by_score,
-             seeds=(0, 1, 2), relative=True),
+             seeds=(0, 1), relative=True),
     ]  # fmt: skip
 
 
@@ -89,7 +94,11 @@ def _table(name: str, n_rows: int) -> Table:
 
 def _scored(learn: Callable[[np.ndarray], Marks]) -> Callable[[Table, int], float]:
     def score(table: Table, seed: int) -> float:
-        found = learn(table.rows(seed))
+        try:
+            found = learn(table.rows(seed))
+        except TimeoutError:
+            warnings.warn(f"not finished within {PATIENCE} s", stacklevel=2)
+            return math.nan
         return float(sum(found.get(k) != table.truth.get(k) for k in found | table.truth))
 
     return score
@@ -120,10 +129,28 @@ def _pgmpy(rows: np.ndarray) -> Marks:
     """Its defaults but for the number of processes: chi-square at 0.01, up to five conditions."""
     from pgmpy.causal_discovery import PC
 
-    found = PC(n_jobs=1, show_progress=False).fit(_frame(rows).astype("category")).causal_graph_
+    with _at_most(PATIENCE):
+        search = PC(n_jobs=1, show_progress=False).fit(_frame(rows).astype("category"))
+    found = search.causal_graph_
     number = {f"v{k:04d}": k for k in range(rows.shape[1])}
     directed = [(number[u], number[v]) for u, v in found.directed_edges]
     return _marks(directed, [(number[u], number[v]) for u, v in found.undirected_edges])
+
+
+@contextmanager
+def _at_most(seconds: int) -> Iterator[None]:
+    """Raise TimeoutError after so many CPU seconds."""
+
+    def expired(*_: object) -> None:
+        raise TimeoutError
+
+    before = signal.signal(signal.SIGPROF, expired)
+    signal.setitimer(signal.ITIMER_PROF, seconds)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_PROF, 0)
+        signal.signal(signal.SIGPROF, before)
 
 
 def _learner(rows: np.ndarray) -> Any:
