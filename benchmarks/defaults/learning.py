@@ -31,8 +31,8 @@ from kikuchi.learning.structure.pc import pc
 
 Marks = dict[tuple[int, int], int]  # by pair u < v: 0 undirected, 1 from u to v, 2 from v to u
 
-CHOOSING = ("asia", "survey", "earthquake", "sachs", "child", "alarm")
-REPORTING = ("insurance", "hailfinder", "hepar2", "win95pts", "water", "mildew")
+CHOOSING = ("asia", "survey", "earthquake", "sachs", "child", "alarm", "insurance")
+REPORTING = ("hailfinder", "hepar2", "win95pts", "water", "mildew")
 ROWS = (1000, 5000)
 PATIENCE = 20  # CPU seconds of a peer's fit
 
