@@ -11,7 +11,7 @@ from pathlib import Path
 
 from benchmarks.defaults.frame import Entry, Task, markdown, run
 
-FAMILIES: tuple[str, ...] = ("beliefnets",)  # modules of this package, each with tasks()
+FAMILIES: tuple[str, ...] = ("beliefnets", "learning")  # modules of this package, with tasks()
 
 
 def tasks_of(family: str) -> Sequence[Task]:
