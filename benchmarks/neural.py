@@ -26,6 +26,7 @@ COSTS = {
 def rows() -> Iterator[Row]:
     os.environ.setdefault("JAX_PLATFORMS", "cpu")
     yield from gradients()
+    yield from batches()
     yield from large_grids()
 
 
@@ -55,6 +56,66 @@ def gradients() -> Iterator[Row]:
                 both <= 3 * forward,
                 f"off finite differences by {off:.0e} of its size",
             )
+
+
+def batches() -> Iterator[Row]:
+    """Gradient of the likelihood of a batch of labelled sequences, chain CRFs of 3 states."""
+    import jax
+
+    with jax.enable_x64(True):
+        for rows, length in ((60, 20), (500, 100)):
+            yield from _batch(rows, length, 3)
+
+
+def _batch(rows: int, length: int, states: int) -> Iterator[Row]:
+    import jax
+    import jax.numpy as jnp
+
+    from kikuchi.inference.trees.junction_tree import JunctionTree
+    from kikuchi.neural import chain_graph, crf_loss, pairwise_tables
+    from kikuchi.neural.fixed_points import TreeSolver
+
+    graph = chain_graph(length, states)
+    rng = np.random.default_rng(0)
+    unary = rng.normal(size=(rows, length, states))
+    pair, labels = rng.normal(size=(states, states)), rng.integers(states, size=(rows, length))
+
+    def ours(unary: Any, pair: Any) -> Any:
+        tables = jax.vmap(lambda scores: pairwise_tables(graph, scores, pair))(unary)
+        return jax.vmap(lambda row, label: crf_loss(graph, row, label))(tables, labels).sum()
+
+    def scanned(unary: Any, pair: Any) -> Any:
+        def forward(alpha: Any, scores: Any) -> tuple[Any, None]:
+            summed = jax.nn.logsumexp(alpha[:, :, None] + pair, axis=1)
+            return summed + scores, None
+
+        alpha, _ = jax.lax.scan(forward, unary[:, 0], jnp.swapaxes(unary[:, 1:], 0, 1))
+        score = jnp.take_along_axis(unary, labels[..., None], axis=2).sum()
+        return (
+            jax.nn.logsumexp(alpha, axis=1).sum()
+            - score
+            - pair[labels[:, :-1], labels[:, 1:]].sum()
+        )
+
+    gradients = [jax.jit(jax.grad(loss, argnums=(0, 1))) for loss in (ours, scanned)]
+    found = [[np.asarray(part) for part in gradient(unary, pair)] for gradient in gradients]
+    off = max(float(np.abs(a - b).max()) for a, b in zip(*found, strict=True))
+    batched, scan = (
+        cpu_seconds(lambda f=f: jax.block_until_ready(f(unary, pair)), 20) for f in gradients
+    )
+    solver = TreeSolver(graph, JunctionTree(), kk.Budget())
+    tables = [np.asarray(pairwise_tables(graph, scores, pair)) for scores in unary]
+    loop = cpu_seconds(lambda: [solver.solve(row) for row in tables], 1)
+    yield Row(
+        f"chain CRF, {rows} sequences of {length}: gradient of the likelihood of the batch",
+        batched * 1e3,
+        "ms",
+        scan * 1e3,
+        "hand-written jax.lax.scan",
+        "<= 2 x, same gradient",
+        batched <= 2 * scan and off < 1e-9,
+        f"{loop / batched:.0f} x faster than row by row; gradients differ by {off:.0e}",
+    )
 
 
 def _loss(graph: kk.FactorGraph, method: str, weights: np.ndarray) -> Callable[..., object]:

@@ -14,6 +14,7 @@ from benchmarks.defaults.frame import Entry, Task, markdown, run
 FAMILIES: tuple[str, ...] = (
     "beliefnets",
     "ica",
+    "learning",
 )  # modules of this package, each with tasks()
 
 

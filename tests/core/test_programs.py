@@ -12,6 +12,7 @@ import pytest
 
 from kikuchi.core import programs
 from kikuchi.core.compiling import PROGRAMS_NOTICE, CompilingTime
+from kikuchi.core.progress import current_phase, phase
 
 pytest.importorskip("jax")
 
@@ -118,3 +119,33 @@ def test_programs_of_the_user_are_neither_counted_nor_announced(taken, monkeypat
     watch.begins_or_hit(programs._BEGINS)
     watch.ends(programs._ENDS, 5.0)
     assert taken.seconds == 0.0 and not taken.told
+
+
+def test_the_progress_line_names_the_compilation_of_a_program() -> None:
+    """The phase was that of the run while JAX compiled for seconds."""
+    import jax
+    from jax import monitoring
+
+    seen: list[str] = []
+
+    def listen(event: str, **_: object) -> None:
+        if event == programs._BEGINS:
+            seen.append(current_phase())
+
+    watching = programs.kept(lambda f, x: f(x))
+    watching(lambda x: x, 0)  # its own listener stands before ours
+    monitoring.register_event_listener(listen)
+    try:
+        with phase("fitting"):
+            watching(jax.jit(lambda x: x * 3.25 + 1.125), 2.0)
+            assert "compiling (once)" in seen and current_phase() == "fitting"
+    finally:
+        monitoring.unregister_event_listener(listen)
+
+
+def test_a_compilation_that_fails_does_not_stay_in_the_progress_line() -> None:
+    with programs.keeping(), phase("fitting"):
+        programs.COMPILING.in_program = True  # begun, and no word of its end
+        assert current_phase() == "compiling (once)"
+    with phase("fitting"):
+        assert current_phase() == "fitting"

@@ -8,7 +8,6 @@ import sys
 import tracemalloc
 from collections.abc import Callable, Iterator
 from importlib.util import find_spec
-from types import ModuleType
 from typing import Any
 
 import numpy as np
@@ -421,14 +420,31 @@ def test_a_grid_of_negative_size_is_refused() -> None:
         grid_graph(-1, -1, 2)
 
 
-def test_a_batch_of_torch_tables_is_refused(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    """Before anything of PyTorch is used, so that any module of that name will do."""
-    monkeypatch.setitem(sys.modules, "torch", ModuleType("torch"))
-    graph = kk.grid(2, 2)
-    with pytest.raises(ModelError, match=r"shape \(2, \d+\); call it for each row"):
-        torch_beliefs(graph, np.zeros((2, graph.log_tables.size)))
+@pytest.mark.parametrize("method", ["jt", "bp:tol=1e-13"])
+@pytest.mark.parametrize("graph", [chain_graph(4, 3), kk.grid(2, 3, seed=1, coupling=0.5)])
+def test_a_batch_of_torch_tables_equals_single_calls(graph: kk.FactorGraph, method: str) -> None:
+    torch = pytest.importorskip("torch")
+    rng = np.random.default_rng(0)
+    batch = torch.tensor(rng.normal(size=(2, 3, graph.log_tables.size)), requires_grad=True)
+    states, pairs = (
+        torch.tensor(rng.normal(size=n)) for n in (graph.state_offsets[-1], batch.shape[-1])
+    )
+
+    def loss(parts: Any) -> Any:
+        value, flat, factors = parts
+        return (torch.sin(value) + torch.sin(flat @ states) * (factors @ pairs)).sum()
+
+    together = torch_beliefs(graph, batch, method)
+    assert [tuple(part.shape) for part in together] == [
+        (2, 3), (2, 3, int(graph.state_offsets[-1])), (2, 3, graph.log_tables.size)
+    ]  # fmt: skip
+    loss(together).backward()
+    for row, slope in zip(batch.detach().reshape(6, -1), batch.grad.reshape(6, -1), strict=True):
+        alone = row.clone().requires_grad_()
+        loss(torch_beliefs(graph, alone, method)).backward()
+        np.testing.assert_allclose(slope.numpy(), alone.grad.numpy(), atol=1e-9)
+    with pytest.raises(ModelError, match="row 0, factor 0, entry"):
+        torch_beliefs(chain_graph(4, 3), torch.full((2, 39), torch.nan))
 
 
 def test_torch_is_asked_for_by_name() -> None:

@@ -27,6 +27,7 @@ from kikuchi.bayesnn.network import Network, Precisions, precisions
 from kikuchi.bayesnn.posteriors import OutputMoments, WeightPosterior, Weights
 
 _LOG_2PI = math.log(2.0 * math.pi)
+_FEWEST = 16  # rows of a compiled program
 _SURE = 100.0  # a margin whose class is certain in double precision
 
 
@@ -62,18 +63,22 @@ class Hyper(NamedTuple):
 
 
 class RegressionData(NamedTuple):
-    """Rows of inputs that end with a 1, and targets with Gaussian noise."""
+    """Rows of inputs that end with a 1, and targets with Gaussian noise; `present` is 0 for rows
+    that only fill a shape.
+    """
 
     x: Any
     y: Any
+    present: Any = 1.0
 
     def expected(self, output: OutputMoments, hyper: Hyper) -> tuple[Any, GammaDensity]:
         """Expected log density of the targets less the cost of the noise precision; its posterior.
 
         Both with the best posterior of the precision for these moments.
         """
-        error = 0.5 * jnp.sum((self.y - output.mean) ** 2 + output.variance)
-        n = self.y.shape[0]
+        squares = (self.y - output.mean) ** 2 + output.variance
+        error = 0.5 * jnp.sum(self.present * squares)
+        n = jnp.sum(jnp.broadcast_to(self.present, self.y.shape))
         # at the best rate the bound has no slope by it, so that none need be followed
         rate = jax.lax.stop_gradient(hyper.beta.rate + error)
         beta = GammaDensity(hyper.beta.shape + 0.5 * n, rate)
@@ -82,20 +87,22 @@ class RegressionData(NamedTuple):
 
     def loss(self, f: Any, beta: Any) -> Any:
         """Minus the log density of the targets at an output, up to a constant."""
-        return 0.5 * beta * jnp.sum((self.y - f) ** 2)
+        return 0.5 * beta * jnp.sum(self.present * (self.y - f) ** 2)
 
     def curvature(self, f: Any, beta: Any) -> Any:
         """Second derivatives of `loss` by the outputs."""
-        return jnp.broadcast_to(beta, f.shape)
+        return jnp.broadcast_to(self.present * beta, f.shape)
 
 
 class ClassData(NamedTuple):
     """Rows of inputs that end with a 1, and one column per network: of two classes one column of
-    -1 and 1, of more a column per class, 1 for that of the row and 0 for others.
+    -1 and 1, of more a column per class, 1 for that of the row and 0 for others. `present` is 0 for
+    rows that only fill a shape.
     """
 
     x: Any
     y: Any
+    present: Any = 1.0
 
     def expected(self, output: OutputMoments, hyper: Hyper) -> tuple[Any, None]:
         """Lower bound on the expected log probability of the classes.
@@ -106,7 +113,8 @@ class ClassData(NamedTuple):
         """
         mean, square = self._margins(output)
         xi = jnp.sqrt(square)
-        return jnp.sum(jax.nn.log_sigmoid(xi) + 0.5 * (mean - xi)), None
+        each = jax.nn.log_sigmoid(xi) + 0.5 * (mean - xi)
+        return jnp.sum(self.present * each), None
 
     def _margins(self, output: OutputMoments) -> tuple[Any, Any]:
         """Mean and mean square of the margins, which all should be positive."""
@@ -123,17 +131,41 @@ class ClassData(NamedTuple):
         """Minus the log probability of the classes at outputs (networks, rows)."""
         del beta
         if self.y.shape[1] == 1:
-            return -jnp.sum(jax.nn.log_sigmoid(self.y[:, 0] * f[0]))
-        return -jnp.sum(self.y.T * jax.nn.log_softmax(f, axis=0))
+            return -jnp.sum(self.present * jax.nn.log_sigmoid(self.y[:, 0] * f[0]))
+        return -jnp.sum(self.present * self.y.T * jax.nn.log_softmax(f, axis=0))
 
     def curvature(self, f: Any, beta: Any) -> Any:
         """Second derivatives of `loss` by each output."""
         del beta
         p = jax.nn.sigmoid(f) if self.y.shape[1] == 1 else jax.nn.softmax(f, axis=0)
-        return p * (1.0 - p)
+        return self.present * p * (1.0 - p)
 
 
 Data = RegressionData | ClassData
+
+
+def filled_size(rows: int) -> int:
+    """The least number of rows of a short series, four to a doubling, that holds so many.
+
+    >>> [filled_size(n) for n in (3, 16, 17, 200, 201, 224, 225)]
+    [16, 16, 20, 224, 224, 224, 256]
+    """
+    if rows <= _FEWEST:
+        return _FEWEST
+    step = 1 << ((rows - 1).bit_length() - 3)
+    return -(-rows // step) * step
+
+
+def filled(data: Data) -> Data:
+    """The data with rows that do not count, up to a size of `filled_size`.
+
+    Programs are compiled for each number of rows: with these, tables of similar length share them.
+    Rows that do not count repeat the first one, so that all they lead to is finite.
+    """
+    rows = data.y.shape[0]
+    missing = filled_size(rows) - rows
+    x, y = (jnp.concatenate([a, jnp.repeat(a[:1], missing, axis=0)]) for a in data[:2])
+    return type(data)(x, y, jnp.concatenate([jnp.ones(rows), jnp.zeros(missing)]))
 
 
 class EvidenceBound(NamedTuple):

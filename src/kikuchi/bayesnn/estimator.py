@@ -198,8 +198,8 @@ class BayesianNetworkEstimator(Estimator, NetworkResults):
         means = np.asarray(found.alpha.mean).ravel().tolist()
         labels = [n if count == 1 else f"class {k}, {n}" for k in range(count) for n in groups]
         self.precisions_ = dict(zip(labels, means, strict=True))
-        slopes = _slopes(problem.posterior, jnp.asarray(flat), weights, problem.data.x)
-        self.relevance_ = np.sqrt(np.mean(np.asarray(slopes), axis=0))
+        slopes = _slopes(problem.posterior, jnp.asarray(flat), weights, problem.filled.x)
+        self.relevance_ = np.sqrt(np.mean(np.asarray(slopes)[: len(problem.data.y)], axis=0))
         pruning = Pruning(problem, self._flat, weights, self.tol)
         units, effective = pruning.owners()["unit"], pruning.effective_parameters(found)
         each = [effective[units == h].sum() for h in range(count * network.n_hidden)]

@@ -179,7 +179,7 @@ def _proposal(net: BayesianMLPRegressor) -> ImageProposal:
     problem, network = net._problem_, net._network
     weights, flat = Weights(*map(jnp.asarray, net._weights)), jnp.asarray(net._flat)
     q = problem.posterior.read(flat[: problem.posterior.size], weights)
-    found = bound(problem.posterior, net.prior, flat, weights, problem.data, problem.hyper)
+    found = bound(problem.posterior, net.prior, flat, weights, problem.filled, problem.hyper)
     groups = precisions(network, net.prior)
     if len(groups.free):
         raise _not_summed_out(net.prior)

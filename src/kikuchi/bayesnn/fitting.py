@@ -15,6 +15,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any, ClassVar
 
 import jax.numpy as jnp
@@ -27,6 +28,7 @@ from kikuchi.bayesnn.bound import (
     RegressionData,
     bound,
     descent,
+    filled,
     mode_descent,
     mode_precision,
     weight_precisions,
@@ -64,6 +66,11 @@ class NetworkProblem:
     data: Data
     hyper: Hyper
 
+    @cached_property
+    def filled(self) -> Data:
+        """The data as compiled programs take them, see `bound.filled`."""
+        return filled(self.data)
+
     @property
     def diagonal(self) -> WeightPosterior:
         """The family of restarts."""
@@ -85,7 +92,7 @@ class NetworkProblem:
 
         def objective(at: Array) -> tuple[float, Array]:
             value, _, slope = descent(
-                family, self.prior, jnp.asarray(at), weights, self.data, self.hyper
+                family, self.prior, jnp.asarray(at), weights, self.filled, self.hyper
             )
             gradient = np.array(slope)
             gradient[held] = 0.0
@@ -99,7 +106,7 @@ class NetworkProblem:
 
         def objective(at: Array) -> tuple[float, Array]:
             value, slope = mode_descent(
-                network, jnp.asarray(at), self.data, jnp.asarray(alpha), beta
+                network, jnp.asarray(at), self.filled, jnp.asarray(alpha), beta
             )
             return float(value), np.asarray(slope)
 
@@ -112,7 +119,7 @@ class NetworkProblem:
     def curvature(self, mean: Array, alpha: float | Array, beta: float) -> Array:
         """The Gauss-Newton Hessian of minus the log posterior there."""
         network = self.posterior.network
-        found = mode_precision(network, jnp.asarray(mean), self.data, jnp.asarray(alpha), beta)
+        found = mode_precision(network, jnp.asarray(mean), self.filled, jnp.asarray(alpha), beta)
         return np.asarray(found)
 
     def precisions_of(self, found: EvidenceBound) -> tuple[Array, float]:
@@ -264,7 +271,7 @@ class VariationalFit:
             return np.asarray(self.family.initial(mean, sd, sd))
         flat = np.concatenate([problem.diagonal.initial(mean, sd, sd), free])
         found = bound(
-            problem.diagonal, problem.prior, flat, self.weights, problem.data, problem.hyper
+            problem.diagonal, problem.prior, flat, self.weights, problem.filled, problem.hyper
         )
         whole = problem.curvature(mean, *problem.precisions_of(found))
         noise = np.random.default_rng(self.tried).standard_normal((count, len(mean)))
@@ -372,4 +379,4 @@ def random_starts(
 
 def final_bound(problem: NetworkProblem, flat: Array, weights: Weights) -> EvidenceBound:
     """The bound with the posteriors of all precisions."""
-    return bound(problem.posterior, problem.prior, flat, weights, problem.data, problem.hyper)
+    return bound(problem.posterior, problem.prior, flat, weights, problem.filled, problem.hyper)

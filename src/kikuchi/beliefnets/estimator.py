@@ -147,7 +147,7 @@ class SigmoidBeliefNetwork(_NetworkResults, FeatureTransformer, TrainedEstimator
     schedule: str = option("cosine", "How the rate changes, as of every trained estimator.")
     optimiser: str = option("adam", 'Optimiser: "sgd", or one of optax such as "adam:b1=0.8".')
     batch_size: int = option(50, "Rows of each update.", low=1)
-    epochs: int | None = option(
+    epochs: int | None = option(  # type: ignore[assignment]
         None,
         "Maximum number of passes over the rows; none: as many as 4000 updates take (1000 "
         "with third-order and tree-mf, which fit rows one by one), between 20 and 1000.",

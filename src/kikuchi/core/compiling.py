@@ -186,6 +186,7 @@ class CompilingTime:
         self.programs = 0
         self.tell: Callable[[str], None] | None = _print_notice
         self.told = False
+        self.in_program = False  # whether JAX is compiling or loading a program
         self._depth = 0
         self._began = 0.0
 
@@ -226,7 +227,7 @@ class CompilingTime:
     @property
     def busy(self) -> bool:
         """Whether something is being compiled or loaded at present."""
-        return self._depth > 0
+        return self._depth > 0 or self.in_program
 
     @property
     def compiled(self) -> float:

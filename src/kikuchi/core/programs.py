@@ -84,7 +84,10 @@ def _leave() -> None:
 
     with _lock:
         _users -= 1
-        if _users or not _before:
+        if _users:
+            return
+        COMPILING.in_program = False  # also where compiling has failed
+        if not _before:
             return
         _set(_before)
         _before.clear()
@@ -115,6 +118,7 @@ class _ProgramListener:
         if event == _BEGINS:
             self._stop()
             self._loaded = False
+            COMPILING.in_program = True
             rest = max(SAID_AFTER - COMPILING.compiled, 0.0)
             self._timer = threading.Timer(rest, COMPILING.say, [PROGRAMS_NOTICE])
             self._timer.daemon = True
@@ -125,6 +129,7 @@ class _ProgramListener:
     def ends(self, event: str, duration_secs: float, **_: Any) -> None:
         if event == _ENDS and _users:
             self._stop()
+            COMPILING.in_program = False
             COMPILING.add(duration_secs, loaded=self._loaded)
             self._loaded = False
 

@@ -255,10 +255,10 @@ def phase(name: str) -> Iterator[None]:
 
 
 def current_phase() -> str:
-    """The innermost phase; compiling, while loops are compiled."""
+    """The innermost phase; compiling, while loops or JAX programs are compiled."""
     compiling = sys.modules.get("kikuchi.core.compiling")  # it loads NumPy; commands start without
     if compiling is not None and compiling.COMPILING.busy:
-        return "compiling"
+        return "compiling (once)"
     return _PHASES[-1] if _PHASES else ""
 
 

@@ -17,7 +17,7 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import partial
+from functools import cached_property, partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -32,7 +32,7 @@ from kikuchi.graphs.traced import TracedGraph
 from kikuchi.inference.expansions.table_response import TableResponse
 from kikuchi.inference.method import Method
 from kikuchi.inference.registry import parse_method
-from kikuchi.neural.fixed_points import FixedPoint, Solver, numbers, solver_for
+from kikuchi.neural.fixed_points import FixedPoint, RowsSolver, Solver, numbers, solver_for
 
 _KEPT = 64  # structures whose solvers are kept
 
@@ -228,11 +228,40 @@ class _Reduced:
         respond = partial(self._response, found)
         return FixedPoint(found.log_z + constant, marginals, factors, respond)
 
+    @cached_property
+    def _is_whole(self) -> bool:
+        """Whether nothing is observed or of one state: answers need not be moved then."""
+        return len(self.free_states) == int(self.whole.state_offsets[-1]) and np.array_equal(
+            self.kept, np.arange(len(self.whole.log_tables))
+        )
+
+    def rows_solved(self, solver: RowsSolver, tables: Array) -> tuple[Array, Array, Array]:
+        """log Z, marginals and factor beliefs of the whole graph for each row of tables."""
+        rows = numbers(self.whole, tables)
+        if self._is_whole:
+            return solver.beliefs(rows)
+        log_z, marginals, factors = solver.beliefs(rows[:, self.kept])
+        constants = rows[:, self.settled].sum(axis=1)
+        solver.require_possible(constants)
+        return log_z + constants, *self._expanded(marginals, factors, 1.0)
+
+    def rows_response(
+        self, solver: RowsSolver, tables: Array, states: Array, factors: Array
+    ) -> Array:
+        """The linear response of the factor beliefs of each row."""
+        if self._is_whole:
+            whole = (np.asarray(part, dtype=np.float64) for part in (tables, states, factors))
+            return solver.response(*whole)[1]
+        parts = tables[:, self.kept], states[:, self.free_states], factors[:, self.kept]
+        whole = (np.asarray(part, dtype=np.float64) for part in parts)
+        return self._expanded(*solver.response(*whole), 0.0)[1]
+
     def _expanded(self, marginals: Array, factors: Array, settled: float) -> tuple[Array, Array]:
-        states = np.zeros(int(self.whole.state_offsets[-1]))
-        states[self.free_states], states[self.observed_states] = marginals, settled
-        entries = np.zeros(len(self.whole.log_tables))
-        entries[self.kept], entries[self.settled] = factors, settled
+        """Beliefs of the whole graph, along any leading axes."""
+        states = np.zeros((*marginals.shape[:-1], int(self.whole.state_offsets[-1])))
+        states[..., self.free_states], states[..., self.observed_states] = marginals, settled
+        entries = np.zeros((*factors.shape[:-1], len(self.whole.log_tables)))
+        entries[..., self.kept], entries[..., self.settled] = factors, settled
         return states, entries
 
     def _response(self, found: FixedPoint) -> TableResponse:
@@ -294,25 +323,43 @@ class _Kernel:
     # ------------------------------------------------------------------ outside JAX
 
     def _find(self, tables: Any) -> tuple[Array, Array, Array]:
-        """Fixed points of one or of many sets of tables, along any leading axes."""
         rows = np.asarray(tables)
-        found = [self.point(row, fresh=k == 0) for k, row in enumerate(_rows(rows))]
         lead, kind = rows.shape[:-1], rows.dtype
-        log_z = np.array([point.log_z for point in found], dtype=kind).reshape(lead)
-        parts = ([p.marginals for p in found], [p.factors for p in found])
-        flat = [np.array(part, dtype=kind).reshape(*lead, -1) for part in parts]
-        return log_z, flat[0], flat[1]
+        log_z, marginals, factors = (
+            part.astype(kind, copy=False) for part in self.found(_rows(rows))
+        )
+        return log_z.reshape(lead), marginals.reshape(*lead, -1), factors.reshape(*lead, -1)
 
     def _respond(self, tables: Any, marginals: Any, factors: Any) -> tuple[Array]:
-        """The adjoint of marginals and factor beliefs, row by row."""
         rows = np.asarray(tables)
-        out = np.zeros((int(np.prod(rows.shape[:-1])), rows.shape[-1]))
-        turned = (_rows(np.asarray(marginals)), _rows(np.asarray(factors)))
-        for k, (row, u, t) in enumerate(zip(_rows(rows), *turned, strict=True)):
-            if np.any(u) or np.any(t):
-                point = self.point(row, fresh=False)
-                out[k] = point.response(u.astype(np.float64), t.astype(np.float64))[1]
-        return (out.reshape(rows.shape).astype(rows.dtype),)
+        turned = (_rows(np.asarray(part)) for part in (marginals, factors))
+        return (self.moved(_rows(rows), *turned).reshape(rows.shape).astype(rows.dtype),)
+
+    def found(self, rows: Array) -> tuple[Array, Array, Array]:
+        """log Z, marginals and factor beliefs of each row of tables."""
+        if isinstance(self.solver, RowsSolver):
+            return self.reduced.rows_solved(self.solver, rows)
+        points = [self.point(row, fresh=k == 0) for k, row in enumerate(rows)]
+        graph = self.reduced.whole
+        marginals = np.empty((len(rows), int(graph.state_offsets[-1])))
+        factors = np.empty((len(rows), len(graph.log_tables)))
+        for k, point in enumerate(points):
+            marginals[k], factors[k] = point.marginals, point.factors
+        return np.array([point.log_z for point in points]), marginals, factors
+
+    def moved(self, rows: Array, marginals: Array, factors: Array) -> Array:
+        """The adjoint of marginals and factor beliefs of each row: changes of the tables."""
+        out = np.zeros(rows.shape)
+        turned = np.any(marginals, axis=1) | np.any(factors, axis=1)
+        if isinstance(self.solver, RowsSolver):
+            parts = rows[turned], marginals[turned], factors[turned]
+            out[turned] = self.reduced.rows_response(self.solver, *parts)
+            return out
+        for k in np.flatnonzero(turned):
+            point = self.point(rows[k], fresh=False)
+            along = marginals[k].astype(np.float64), factors[k].astype(np.float64)
+            out[k] = point.response(*along)[1]
+        return out
 
     def point(self, row: Array, *, fresh: bool) -> FixedPoint:
         """The fixed point of one set of tables; with `fresh` those of earlier calls are dropped."""

@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from kikuchi.core.arrays import Array
 from kikuchi.core.budget import Budget
 from kikuchi.core.errors import MissingExtraError, ModelError
 from kikuchi.core.extras import install
@@ -75,8 +76,9 @@ def torch_beliefs(
     Parameters
     ----------
     graph : the structure; its own tables are not read.
-    tables : a tensor of the flat log-tables of one model; gradients flow back to it. A batch of
-        models takes one call for each.
+    tables : a tensor of flat log-tables, its last axis as long as `graph.log_tables`; gradients
+        flow back to it. Leading axes are those of a batch of models, and of all that is returned.
+        Chains and trees with the method `jt` take one compiled loop for the whole batch.
     method : as for `log_z`.
     budget : limits of each run of the method.
 
@@ -91,12 +93,8 @@ def torch_beliefs(
         raise MissingExtraError(
             "torch_beliefs needs PyTorch, which no extra installs; pip install torch"
         ) from None
-    if tables.ndim != 1:
-        raise ModelError(
-            f"torch_beliefs takes the flat log-tables of one model, got a tensor of shape "
-            f"{tuple(tables.shape)}; call it for each row: "
-            "[torch_beliefs(graph, row) for row in tables]"
-        )
+    if tables.ndim == 0:
+        raise ModelError("torch_beliefs takes flat log-tables, got a tensor without axes")
     kernel = kernel_of(graph, method, budget=budget)
 
     class Found(torch.autograd.Function):  # type: ignore[misc]
@@ -104,21 +102,27 @@ def torch_beliefs(
 
         @staticmethod
         def forward(ctx: Any, values: Any) -> tuple[Any, Any, Any]:
-            row = values.detach().cpu().numpy().astype(np.float64)
-            point = ctx.point = kernel.point(row, fresh=True)
-            parts = (point.log_z, point.marginals, point.factors)
+            lead = tuple(values.shape[:-1])
+            ctx.rows = _numbers(values).reshape(-1, values.shape[-1])
+            log_z, marginals, ctx.factors = kernel.found(ctx.rows)
+            parts = (
+                log_z.reshape(lead),
+                marginals.reshape(*lead, -1),
+                ctx.factors.reshape(values.shape),
+            )
             return tuple(values.new_tensor(part) for part in parts)
 
         @staticmethod
         @torch.autograd.function.once_differentiable  # type: ignore[untyped-decorator]
         def backward(ctx: Any, weight: Any, marginals: Any, factors: Any) -> Any:
-            turned = [
-                part.detach().cpu().numpy().astype(np.float64) for part in (marginals, factors)
-            ]
-            moved = float(weight) * ctx.point.factors
-            if any(np.any(part) for part in turned):
-                moved = moved + ctx.point.response(*turned)[1]
-            return weight.new_tensor(moved)
+            turned = (_numbers(part).reshape(len(ctx.rows), -1) for part in (marginals, factors))
+            moved = kernel.moved(ctx.rows, *turned)
+            moved += _numbers(weight).reshape(-1, 1) * ctx.factors
+            return weight.new_tensor(moved.reshape(factors.shape))
 
     found: tuple[Any, Any, Any] = Found.apply(tables)
     return found
+
+
+def _numbers(tensor: Any) -> Array:
+    return np.asarray(tensor.detach().cpu().numpy(), dtype=np.float64)

@@ -18,7 +18,7 @@ import numpy as np
 
 from kikuchi.core.arrays import Array
 from kikuchi.core.budget import Budget
-from kikuchi.core.errors import KikuchiError, MethodError, ModelError
+from kikuchi.core.errors import ImpossibleEvidenceError, KikuchiError, MethodError, ModelError
 from kikuchi.core.numerics import entropy
 from kikuchi.core.progress import silent
 from kikuchi.core.trace import Trace
@@ -84,6 +84,38 @@ class Solver(ABC):
     def _run(self, graph: FactorGraph) -> MethodRun:
         trace = Trace(self.method.objective_name)
         return MethodRun(self.budget.start(), silent, trace, 0.0, {}, unconditioned(graph))
+
+
+class RowsSolver(Solver):
+    """A solver of many sets of tables at once."""
+
+    @abstractmethod
+    def beliefs(self, tables: Array) -> tuple[Array, Array, Array]:
+        """log Z, marginals and factor beliefs of each row of tables."""
+
+    @abstractmethod
+    def response(self, tables: Array, states: Array, factors: Array) -> tuple[Array, Array]:
+        """Linear response of marginals and factor beliefs of each row, its own adjoint."""
+
+    def require_possible(self, log_z: Array) -> None:
+        """Refuse rows that leave no state any probability."""
+        impossible = np.flatnonzero(np.isneginf(log_z))
+        if impossible.size:
+            where = f" in row {impossible[0]} of {len(log_z)}" if len(log_z) > 1 else ""
+            raise ImpossibleEvidenceError(
+                f"no state has any probability with these tables{where}; check the observed "
+                "states, and what a network forbids"
+            )
+
+    def _solve(self, graph: FactorGraph) -> FixedPoint:
+        row = graph.log_tables[None]
+        log_z, marginals, factors = self.beliefs(row)
+
+        def respond(fields: Array, tables: Array) -> tuple[Array, Array]:
+            moved = self.response(row, fields[None], tables[None])
+            return moved[0][0], moved[1][0]
+
+        return FixedPoint(float(log_z[0]), marginals[0], factors[0], lambda: respond)
 
 
 class MessageSolver(Solver):
@@ -197,6 +229,10 @@ def solver_for(graph: FactorGraph, method: Method, budget: Budget) -> Solver:
         raise MethodError(
             f"{method.text}: a most probable state has no gradient in the tables; use mode=sum"
         )
+    if type(method) is JunctionTree and graph.n_factors and graph.is_forest:
+        from kikuchi.neural.forests import ForestSolver
+
+        return ForestSolver(graph, method, budget)
     for kind, solver in kinds:
         if type(method) is kind:
             return solver(graph, method, budget)
@@ -207,18 +243,21 @@ def solver_for(graph: FactorGraph, method: Method, budget: Budget) -> Solver:
 
 
 def numbers(graph: FactorGraph, log_tables: Array) -> Array:
-    """Log-tables of the graph in 64 bits; those that are no numbers are named with their factor."""
+    """Log-tables of the graph in 64 bits, along any leading axes; those that are no numbers are
+    named with their factor.
+    """
     tables = np.array(log_tables, dtype=np.float64)
-    check_size(tables, graph.table_offsets)
-    bad = np.isnan(tables) | (tables == np.inf)
-    if bad.any():
-        place = int(np.flatnonzero(bad)[0])
+    check_size(tables[(0,) * (tables.ndim - 1)], graph.table_offsets)
+    if not np.all(tables < np.inf):
+        bad = np.isnan(tables) | (tables == np.inf)
+        *row, place = (int(k) for k in np.argwhere(bad)[0])
         factor = int(np.searchsorted(graph.table_offsets, place, side="right")) - 1
         entry = np.unravel_index(place - int(graph.table_offsets[factor]), graph.shape(factor))
+        where = f"row {row[0]}, " if row else ""
         raise ModelError(
-            f"log_tables: factor {factor}, entry {tuple(int(k) for k in entry)} is "
-            f"{tables[place]}; a network's scores must be finite (or -inf for what is forbidden): "
-            "look at its inputs, its rate, or clip its output"
+            f"log_tables: {where}factor {factor}, entry {tuple(int(k) for k in entry)} is "
+            f"{tables[(*row, place)]}; a network's scores must be finite (or -inf for what is "
+            "forbidden): look at its inputs, its rate, or clip its output"
         )
     return tables
 

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import itertools
 from itertools import product
 from math import lgamma, log
 
+import networkx as nx
 import numpy as np
 import pytest
 
@@ -196,3 +198,86 @@ def test_fitted_tables_and_graph_texts(rows: Data) -> None:
     for text in ("hill-climb", "hill-climb:bdeu", "pc"):
         graph = kk.graph_from_text(text, rows)
         assert graph.is_directed and graph.table(0).min() > 0
+
+
+# ---------------------------------------------------------------------- PC with known answers
+
+
+def equal_structures(edges: set[tuple[int, int]], n: int) -> list[set[tuple[int, int]]]:
+    """All directed acyclic graphs with the same edges and the same colliders, by trying all."""
+
+    def colliders(arrows: set[tuple[int, int]]) -> set[tuple[int, int, int]]:
+        joined = {frozenset(arrow) for arrow in arrows}
+        return {
+            (x, z, y)
+            for (x, z), (y, w) in itertools.permutations(arrows, 2)
+            if z == w and x < y and frozenset((x, y)) not in joined
+        }
+
+    found = []
+    for flips in itertools.product((False, True), repeat=len(edges)):
+        arrows = {(v, u) if flip else (u, v) for flip, (u, v) in zip(flips, edges, strict=True)}
+        acyclic = nx.is_directed_acyclic_graph(nx.DiGraph(arrows))
+        if acyclic and colliders(arrows) == colliders(edges):
+            found.append(arrows)
+    return found
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_pc_with_perfect_tests_gives_what_all_equal_structures_share(
+    seed: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rng = np.random.default_rng(seed)
+    n = 6
+    edges = {(u, v) for u in range(n) for v in range(u + 1, n) if rng.random() < 0.45}
+    parents = {v: [u for u, w in edges if w == v] for v in range(n)}
+    net = bayesian_network(
+        [2] * n, {v: (p, rng.dirichlet([1, 1], size=(2,) * len(p))) for v, p in parents.items()}
+    )
+
+    def separated(self: object, x: int, y: int, given: tuple[int, ...]) -> bool:
+        return d_separated(net, x, y, given=list(given))
+
+    monkeypatch.setattr("kikuchi.learning.structure.pc._Tests._tested", separated)
+    found = pc(ancestral_sample(net, 50, seed=0))
+    shared = set.intersection(*equal_structures(edges, n))
+    assert found.arrows == shared
+    assert {frozenset(e) for e in found.undirected} == {frozenset(e) for e in edges - shared}
+
+
+def test_pc_needs_more_than_one_mistaken_test_for_a_collider(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """0 - 2 - 1 with 2 - 3: one accepted test of 0 and 1 given nothing made 2 a collider."""
+    strong = np.array([[0.9, 0.1], [0.15, 0.85]])
+    net = bayesian_network([2] * 4, {0: ([], [0.5, 0.5]), **{v: ([u], strong) for u, v in
+                                     [(0, 2), (2, 1), (2, 3)]}})  # fmt: skip
+
+    def separated(self: object, x: int, y: int, given: tuple[int, ...]) -> bool:
+        return (x, y, given) == (0, 1, ()) or d_separated(net, x, y, given=list(given))
+
+    monkeypatch.setattr("kikuchi.learning.structure.pc._Tests._tested", separated)
+    found = pc(ancestral_sample(net, 50, seed=0))
+    assert found.arrows == frozenset() and len(found.undirected) == 3
+
+
+def test_pc_keeps_the_edges_of_columns_that_determine_each_other() -> None:
+    """Given a copy nothing is left to test, which is no sign of independence."""
+    rng = np.random.default_rng(0)
+    first = rng.integers(2, size=400)
+    child = np.where(rng.random(400) < 0.9, first, 1 - first)
+    found = pc(np.stack([first, first, first, child], axis=1))
+    joined = {frozenset(e) for e in found.arrows | found.undirected}
+    assert joined == {frozenset(e) for e in itertools.combinations(range(4), 2)}
+    copies = pc(np.stack([first] * 20, axis=1), seconds=30)
+    assert len(copies.undirected) == 190 and copies.stopped == "converged" and copies.tests < 5000
+
+
+def test_pc_finds_the_cause_of_a_column_that_is_a_function_of_others() -> None:
+    net = kk.example("asia")
+    found = pc(Data.of(ancestral_sample(net, 5000, seed=0), net))
+    names = {frozenset(e) for e in found.edges + found.open_edges}
+    either = next(name for name in net.names if name.lower().startswith("either"))
+    a = next(k for k, v in enumerate(net.children) if net.names[v] == either)
+    causes = [net.names[v] for v in net.scope(a) if net.names[v] != either]
+    assert len(causes) == 2 and {frozenset((either, cause)) for cause in causes} <= names

@@ -2,20 +2,23 @@
 
 Pairs that some set of neighbours separates lose their edge, level by level of the size of the set
 (the neighbours are those at the beginning of the level, so that the order of the columns does not
-matter). Pairs apart with a common neighbour outside their separating set are colliders; what
-follows from these without new colliders or cycles is directed, the rest stays undirected.
+matter). A set that determines one of the pair leaves nothing to test and separates nothing. A
+common neighbour of a pair that was separated is a collider if it is in fewer than half of all sets
+of neighbours that separate the pair (the majority rule of Colombo and Maathuis 2014): the first
+separating set alone is often a chance acceptance. What follows from the colliders without new
+colliders or cycles is directed, the rest stays undirected.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Sequence, Set
 from dataclasses import dataclass
 from itertools import combinations
 from typing import Literal, Unpack
 
 from numpy.typing import ArrayLike
 
-from kikuchi.core.budget import Budget, RunLimits, limits, named_limits
+from kikuchi.core.budget import Clock, RunLimits, limits, named_limits
 from kikuchi.core.errors import MethodError
 from kikuchi.core.interrupts import safe_interrupts
 from kikuchi.core.labelled import html_facts
@@ -25,6 +28,7 @@ from kikuchi.learning.data import Data
 from kikuchi.learning.structure.families import PSEUDO_COUNT, FamilyScores, fitted_network
 
 Pair = tuple[int, int]
+_LARGEST_VOTER = 3  # conditions of a set that votes on a collider
 
 
 @dataclass(frozen=True, eq=False)
@@ -118,11 +122,12 @@ def pc(
     if max_conditions is not None and max_conditions < 0:
         raise MethodError(f"max_conditions must not be negative, got {max_conditions}")
     scores = FamilyScores(data, "likelihood")
-    allowed = limits(**within)
+    tests = _Tests(scores, test, level)
+    clock = limits(**within).start()
     with shown(progress, "pc") as report:
-        search = _Skeleton(scores, test, level, max_conditions, allowed, report)
+        search = _Skeleton(tests, max_conditions, clock, report)
         search.run()
-    arrows, undirected = _orient(scores.n_variables, search.near, search.separators)
+        arrows, undirected = _orient(search)
     return PartialOrder(
         scores.data,
         frozenset(arrows),
@@ -133,24 +138,42 @@ def pc(
     )
 
 
+class _Tests:
+    """Tests of independence, each computed once."""
+
+    def __init__(self, scores: FamilyScores, test: str, level: float) -> None:
+        self.scores, self.test, self.level = scores, test, level
+        self._known: dict[tuple[Pair, tuple[int, ...]], bool | None] = {}
+
+    def independent(self, x: int, y: int, given: tuple[int, ...]) -> bool | None:
+        """Whether x and y are independent given others; None where there is nothing to test,
+        because one of them does not vary once the others are known.
+        """
+        key = (x, y), given
+        if key not in self._known:
+            self._known[key] = self._tested(x, y, given)
+        return self._known[key]
+
+    def _tested(self, x: int, y: int, given: tuple[int, ...]) -> bool | None:
+        statistic, freedom = self.scores.dependence(x, y, given)
+        if freedom <= 0:
+            return None if given else True
+        if self.test == "information":
+            return statistic / (2.0 * self.scores.total) < self.level
+        from scipy.special import gammaincc
+
+        return float(gammaincc(freedom / 2.0, statistic / 2.0)) > self.level
+
+
 class _Skeleton:
     """Neighbours that no set of conditions has separated so far."""
 
-    def __init__(
-        self,
-        scores: FamilyScores,
-        test: str,
-        level: float,
-        most: int | None,
-        budget: Budget,
-        progress: Progress,
-    ) -> None:
-        self.scores, self.test, self.level, self.most = scores, test, level, most
-        self.clock = budget.start()
-        self.progress = progress
-        n = scores.n_variables
+    def __init__(self, tests: _Tests, most: int | None, clock: Clock, progress: Progress) -> None:
+        self.tests, self.most, self.clock, self.progress = tests, most, clock, progress
+        n = tests.scores.n_variables
         self.near = [set(range(n)) - {v} for v in range(n)]
         self.separators: dict[Pair, tuple[int, ...]] = {}
+        self.determining: dict[Pair, set[int]] = {}
         self.stopped = "converged"
 
     def run(self) -> None:
@@ -187,48 +210,88 @@ class _Skeleton:
     def _separator(
         self, x: int, y: int, size: int, before: list[frozenset[int]]
     ) -> tuple[int, ...] | None:
-        tried = set()
-        for side, other in ((x, y), (y, x)):
-            for given in combinations(sorted(before[side] - {other}), size):
-                if given not in tried and self._independent(x, y, given):
-                    return given
-                tried.add(given)
+        for given in self.conditions(x, y, size, before):
+            independent = self.tests.independent(x, y, given)
+            if independent:
+                return given
+            if independent is None and size == 1:
+                self.determining.setdefault((x, y), set()).update(given)
         return None
 
-    def _independent(self, x: int, y: int, given: tuple[int, ...]) -> bool:
-        statistic, freedom = self.scores.dependence(x, y, given)
-        if self.test == "information":
-            return statistic / (2.0 * self.scores.total) < self.level
-        if freedom <= 0:
-            return True
-        from scipy.special import gammaincc
+    def conditions(
+        self, x: int, y: int, size: int, near: Sequence[Set[int]]
+    ) -> Iterator[tuple[int, ...]]:
+        """Sets of so many neighbours of x, then of y. Sets with a variable that alone determines x
+        or y are left out: nothing is left to test given any of them.
+        """
+        without = self.determining.get((x, y), set()) | {x, y}
+        tried = set()
+        for side in (x, y):
+            for given in combinations(sorted(near[side] - without), size):
+                if given not in tried:
+                    tried.add(given)
+                    yield given
 
-        return float(gammaincc(freedom / 2.0, statistic / 2.0)) > self.level
+    def separating(self, x: int, y: int) -> list[tuple[int, ...]]:
+        """All sets of at most three final neighbours that separate x and y, and the one that was
+        found first; that one alone once the time is up or the search was interrupted.
+        """
+        first = [self.separators[x, y]]
+        if self.stopped in ("seconds", "interrupted"):
+            return first
+        try:
+            return first + list(self._further_separators(x, y))
+        except KeyboardInterrupt:
+            self.stopped = "interrupted"
+            return first
+
+    def _further_separators(self, x: int, y: int) -> Iterator[tuple[int, ...]]:
+        most = _LARGEST_VOTER if self.most is None else min(self.most, _LARGEST_VOTER)
+        for size in range(most + 1):
+            for given in self.conditions(x, y, size, self.near):
+                if self.clock.expired:
+                    self.stopped = "seconds"
+                    return
+                if given != self.separators[x, y] and self.tests.independent(x, y, given):
+                    yield given
 
 
 # ---------------------------------------------------------------------- directions
 
 
-def _orient(
-    n: int, near: list[set[int]], separators: dict[Pair, tuple[int, ...]]
-) -> tuple[set[Pair], set[Pair]]:
-    """Colliders first, then what follows from them."""
+def _orient(search: _Skeleton) -> tuple[set[Pair], set[Pair]]:
+    """Colliders first, those that fewest separating sets contradict before others, then what
+    follows from them. A collider that contradicts an earlier one is left out.
+    """
+    near = search.near
     arrows: set[Pair] = set()
-    for z in range(n):
-        for x, y in combinations(sorted(near[z]), 2):
-            if y not in near[x] and z not in separators.get((x, y), ()):
-                for u in (x, y):
-                    if (z, u) not in arrows:  # a contradiction: the earlier collider stays
-                        arrows.add((u, z))
+    for _, x, y, z in sorted(_colliders(search)):
+        if (z, x) not in arrows and (z, y) not in arrows:
+            arrows |= {(x, z), (y, z)}
     undirected = {
         (u, v)
-        for u in range(n)
+        for u in range(len(near))
         for v in near[u]
         if u < v and (u, v) not in arrows and (v, u) not in arrows
     }
     while _follow(near, arrows, undirected):
         pass
     return arrows, undirected
+
+
+def _colliders(search: _Skeleton) -> Iterator[tuple[float, int, int, int]]:
+    """Pairs with a common neighbour that is in fewer than half of their separating sets: the share
+    of these sets, the pair, and the neighbour.
+    """
+    for x, y in search.separators:
+        common = search.near[x] & search.near[y]
+        if not common:
+            continue
+        sets = search.separating(x, y)
+        for z in common:
+            share = sum(z in given for given in sets) / len(sets)
+            if share < 0.5:
+                yield share, x, y, z
 
 
 def _follow(near: list[set[int]], arrows: set[Pair], undirected: set[Pair]) -> bool:

@@ -1,0 +1,1 @@
+"""Compiled loops over flat arrays: functions and NamedTuples of arrays, nothing else."""
