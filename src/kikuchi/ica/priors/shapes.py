@@ -3,8 +3,10 @@ r"""Which prior each source has: what `prior="auto"` means.
 Sources that a first separation has found are compared with a stock of shapes, all of mean 0 and
 variance 1: heavy and light tails, flat, two humps, two values, skewed. In noise a source is seen as
 y = c (s + n) with a normal n, and the density of y is that of the shape, widened. The level of the
-noise that all sources share and the shape of each are those of greatest likelihood together. No
-shape has a parameter that is fitted, so that this likelihood is as good as one of rows held out.
+noise that all sources share, and the shape and the scale of each, are those of greatest likelihood
+together. Outliers make the standard deviation of a source larger than that of the shape without
+them, hence the scale. It is all that is fitted, and to every shape, so that this likelihood compares
+shapes as well as one of rows held out.
 
 Shapes other than Laplace are mixtures of Gaussians, whose posterior moments have closed forms.
 
@@ -24,8 +26,10 @@ from kikuchi.core.arrays import Array, Ints
 from kikuchi.ica.priors.mixture import MixturePrior
 from kikuchi.ica.priors.prior import SourcePrior, parse_prior
 
-_REACH = 6.0  # deviations; values beyond count as this
-_BINS = 240
+_CORE = 3.0  # deviations in which bins are about equal; farther out their widths grow
+_REACH = 9.0  # of the bins, in units of the core's: 30 deviations; values beyond count as this
+_BINS = 360
+_SCALES = 1.07 ** np.arange(-9, 3)  # deviations of a shape, in units of the source's
 _LEAST_WIDTH = 0.02  # variance of a component in place of a value
 _LEVELS = np.concatenate([[0.0], np.geomspace(1e-3, 0.95, 24)])  # of noise in a source's variance
 _LEAST_VALUES = 1e-3  # of it where a source has two values: their places are estimates
@@ -119,7 +123,8 @@ class Shape:
         (levels, values).
         """
         level = levels[:, None, None]
-        within = (1.0 - level) * self.variances + level + (2.0 * _REACH / _BINS) ** 2 / 12.0
+        grouped = (2.0 * _REACH / _BINS) ** 2 / 12.0 * (1.0 + (y[:, None] / _CORE) ** 2)
+        within = (1.0 - level) * self.variances + level + grouped
         apart = y[:, None] - np.sqrt(1.0 - level) * self.means
         terms = np.log(self.weights / np.sqrt(2.0 * math.pi * within)) - 0.5 * apart**2 / within
         top = terms.max(axis=2)
@@ -172,15 +177,18 @@ def choose_shapes(sources: Array, noise: Array, levels: Sequence[float]) -> Shap
     ['laplace', 'uniform', 'two values']
     """
     stock = shapes()
-    counts = _histograms(sources)
-    scores = np.tensordot(counts, _tables(), axes=(1, 2))  # sources, levels, 2 shapes
     standard = _standard(sources)
+    scaled = np.stack([_histograms(standard / scale) for scale in _SCALES])
+    scores = np.tensordot(scaled, _tables(), axes=(2, 2))  # scales, sources, levels, 2 shapes
+    scores -= sources.shape[1] * np.log(_SCALES)[:, None, None, None]
+    counts = _histograms(standard)
     skews, fourths = np.mean(standard**3, axis=1), np.mean(standard**4, axis=1)
     best, found = -math.inf, None
     for level in levels:
         parts = np.clip(level * noise, 0.0, _LEVELS[-1])
-        places = np.abs(_LEVELS[:, None] - parts).argmin(axis=0)
-        here = scores[np.arange(len(sources)), places]
+        own = parts / _SCALES[:, None] ** 2  # a smaller source has the same noise
+        places = np.abs(_LEVELS - own[:, :, None]).argmin(axis=2)
+        here = np.take_along_axis(scores, places[:, :, None, None], axis=2)[:, :, 0].max(axis=0)
         pairs = [_two_values(*of_source) for of_source in zip(skews, parts, strict=True)]
         ends = [_score_of_values(*each) for each in zip(pairs, counts, parts, fourths, strict=True)]
         here = np.column_stack([here, ends])
@@ -224,12 +232,13 @@ def _standard(sources: Array) -> Array:
 
 def _middles() -> Array:
     """Middles of the bins."""
-    return (np.arange(_BINS) + 0.5) * (2.0 * _REACH / _BINS) - _REACH
+    middles = (np.arange(_BINS) + 0.5) * (2.0 * _REACH / _BINS) - _REACH
+    return np.asarray(_CORE * np.sinh(middles / _CORE))
 
 
 def _histograms(sources: Array) -> Array:
-    """Counts of the bins (sources, bins) of sources in units of their deviations."""
-    places = (_standard(sources) + _REACH) * (_BINS / (2.0 * _REACH))
+    """Counts of the bins (sources, bins)."""
+    places = (_CORE * np.arcsinh(sources / _CORE) + _REACH) * (_BINS / (2.0 * _REACH))
     where: Ints = np.clip(places, 0, _BINS - 1).astype(np.int64)
     where += _BINS * np.arange(len(sources))[:, None]
     counts = np.bincount(where.ravel(), minlength=_BINS * len(sources))
