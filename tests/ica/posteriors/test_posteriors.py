@@ -377,6 +377,16 @@ def test_chunks_do_not_matter(name: str) -> None:
     )
 
 
+def test_adaptive_tap_of_a_sample_does_not_depend_on_the_others() -> None:
+    """Converged samples wait for others, and are not moved meanwhile."""
+    task, _, _ = problem(4, "mixture", 3, 3, 40, 0.3)
+    solver = parse_posterior("adatap:tol=1e-4")
+    together = solver.solve(task)
+    for n in range(task.n_samples):
+        alone = solver.solve(task.take(slice(n, n + 1)))
+        np.testing.assert_allclose(alone.mean[:, 0], together.mean[:, n], rtol=1e-12, atol=1e-12)
+
+
 @pytest.mark.parametrize("name", NAMES)
 def test_a_start_at_the_answer_stays_there(name: str) -> None:
     task, _, _ = problem(18, ["laplace", "exponential", "cosh"], 3, 3, 25, 0.5)

@@ -161,8 +161,8 @@ class _Sites:
         for done in range(1, limit + 1):
             begun = self.precision.copy(), self.linear.copy()
             residual = self._sweep()
-            self._damp_stalled(residual, *begun)
-            if self._retire_converged(residual <= tol):
+            self._damp_stalled(residual, tol, *begun)
+            if self._retire_converged(self.best <= tol):
                 return done
             self._refresh()
         self._store(np.arange(self.index.size))
@@ -289,13 +289,16 @@ class _Sites:
         self.linear[i] += linear_change
         return np.where(fine, residual, np.inf)
 
-    def _damp_stalled(self, residual: Array, site_precision: Array, site_linear: Array) -> None:
+    def _damp_stalled(
+        self, residual: Array, tol: float, site_precision: Array, site_linear: Array
+    ) -> None:
         """Back to the best factors and more damping for samples that have not improved for a
         while, and small steps from the start for those that this does not help.
 
-        `site_precision` and `site_linear` are what `residual` belongs to.
+        `site_precision` and `site_linear` are what `residual` belongs to. The first that reach
+        `tol` are kept, so that no result depends on the other samples.
         """
-        better = residual < self.best
+        better = (residual < self.best) & (self.best > tol)
         self.best = np.where(better, residual, self.best)
         self.best_precision = np.where(better, site_precision, self.best_precision)
         self.best_linear = np.where(better, site_linear, self.best_linear)
