@@ -30,7 +30,7 @@ _CORE = 3.0  # deviations in which bins are about equal; farther out their width
 _REACH = 9.0  # of the bins, in units of the core's: 30 deviations; values beyond count as this
 _BINS = 360
 _SCALES = 1.07 ** np.arange(-9, 3)  # deviations of a shape, in units of the source's
-_LEAST_WIDTH = 0.02  # variance of a component in place of a value
+_LEAST_WIDTH = 0.02  # variance of a component of a smooth prior, also in place of a value
 _LEVELS = np.concatenate([[0.0], np.geomspace(1e-3, 0.95, 24)])  # of noise in a source's variance
 _LEAST_VALUES = 1e-3  # of it where a source has two values: their places are estimates
 _NOT_OF_VALUES = 1.0  # difference of a fourth moment from that of two values
@@ -131,8 +131,8 @@ class Shape:
         return np.asarray(top + np.log(np.exp(terms - top[:, :, None]).sum(axis=2)))
 
     def prior(self, sign: float, smooth: bool) -> SourcePrior:
-        """The shape, or its mirror image, as a prior. Where all must be `smooth`, values are narrow
-        components.
+        """The shape, or its mirror image, as a prior. Where all must be `smooth`, no component is
+        narrower than the edges of a source that is separated only so well.
         """
         if self.name == "laplace":
             return parse_prior("laplace")
@@ -186,9 +186,7 @@ def choose_shapes(sources: Array, noise: Array, levels: Sequence[float]) -> Shap
     best, found = -math.inf, None
     for level in levels:
         parts = np.clip(level * noise, 0.0, _LEVELS[-1])
-        own = parts / _SCALES[:, None] ** 2  # a smaller source has the same noise
-        places = np.abs(_LEVELS - own[:, :, None]).argmin(axis=2)
-        here = np.take_along_axis(scores, places[:, :, None, None], axis=2)[:, :, 0].max(axis=0)
+        here = _at_levels(scores, parts / _SCALES[:, None] ** 2).max(axis=0)  # noise is not scaled
         pairs = [_two_values(*of_source) for of_source in zip(skews, parts, strict=True)]
         ends = [_score_of_values(*each) for each in zip(pairs, counts, parts, fourths, strict=True)]
         here = np.column_stack([here, ends])
@@ -204,6 +202,14 @@ def choose_shapes(sources: Array, noise: Array, levels: Sequence[float]) -> Shap
         for k, pair in zip(numbers, pairs, strict=True)
     ]
     return ShapeChoice(tuple(chosen), signs, float(level), here.max(axis=1) / sources.shape[1])
+
+
+def _at_levels(scores: Array, levels: Array) -> Array:
+    """Scores at `levels` (scales, sources), between those of the table (its third axis)."""
+    places = np.interp(levels, _LEVELS, np.arange(_LEVELS.size))[:, :, None, None]
+    below = np.minimum(places.astype(np.int64), _LEVELS.size - 2)
+    low, high = (np.take_along_axis(scores, below + k, axis=2)[:, :, 0] for k in (0, 1))
+    return np.asarray(low + (places - below)[:, :, 0] * (high - low))
 
 
 def _two_values(skewness: float, level: float) -> Shape:
