@@ -146,7 +146,7 @@ def posterior_within_em(posterior: Posterior, optimiser: str = "em") -> Posterio
     """The posterior with a tolerance that is enough inside EM, where every solution is the start of
     the next. L-BFGS compares values and needs them more exactly.
     """
-    tol, sweeps = (1e-6, 40) if optimiser == "lbfgs" else (1e-4, 20)
+    tol, sweeps = (1e-8, 40) if optimiser == "lbfgs" else (1e-4, 20)
     fields: dict[str, Any] = {}
     if isinstance(posterior, ImportancePosterior):
         tol, sweeps = 0.3, 4  # draws correct what is left

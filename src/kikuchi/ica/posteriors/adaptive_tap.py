@@ -295,11 +295,14 @@ class _Sites:
         """Back to the best factors and more damping for samples that have not improved for a
         while, and small steps from the start for those that this does not help.
 
-        `site_precision` and `site_linear` are what `residual` belongs to. The first that reach
-        `tol` are kept, so that no result depends on the other samples.
+        `site_precision` and `site_linear` are what `residual` belongs to. Where it reaches `tol`,
+        the factors of this sweep are kept, so that no result depends on the other samples.
         """
         better = (residual < self.best) & (self.best > tol)
         self.best = np.where(better, residual, self.best)
+        done = residual <= tol
+        site_precision = np.where(done, self.precision, site_precision)
+        site_linear = np.where(done, self.linear, site_linear)
         self.best_precision = np.where(better, site_precision, self.best_precision)
         self.best_linear = np.where(better, site_linear, self.best_linear)
         self.stalled_sweeps = np.where(better, 0, self.stalled_sweeps + 1)

@@ -5,8 +5,8 @@ variance 1: heavy and light tails, flat, two humps, two values, skewed. In noise
 y = c (s + n) with a normal n, and the density of y is that of the shape, widened. The level of the
 noise that all sources share, and the shape and the scale of each, are those of greatest likelihood
 together. Outliers make the standard deviation of a source larger than that of the shape without
-them, hence the scale. It is all that is fitted, and to every shape, so that this likelihood compares
-shapes as well as one of rows held out.
+them, hence the scale. It is all that is fitted, and to every shape, so that this likelihood is as
+good for a comparison as one of rows held out.
 
 Shapes other than Laplace are mixtures of Gaussians, whose posterior moments have closed forms.
 
