@@ -112,20 +112,35 @@ def test_each_sensor_gets_its_noise_only_where_they_differ():
         assert matched_correlation(ica.transform(x), s).min() > 0.85
 
 
-@pytest.mark.filterwarnings("ignore:MeanFieldICA")
-def test_sensors_that_a_part_of_the_samples_shows_to_differ_are_tested_with_more():
-    """As many sensors as sources: with one variance the loudest noise passes for a source."""
+def _loud_and_unequal():
+    """Mixing, variances of the noise and rows of as many sensors as sources."""
     rng = np.random.default_rng(106)
     rng.integers(4, 11)
     level = rng.uniform(0.05, 1.0, size=7)
     mixing = rng.normal(size=(7, 7))
     s = rng.laplace(size=(10_000, 7))
     noise = level * np.sqrt(2.0 * (mixing**2).sum(axis=1))
-    x = s @ mixing.T + noise * rng.normal(size=s.shape)
+    return mixing, np.square(noise), s @ mixing.T + noise * rng.normal(size=s.shape)
+
+
+@pytest.mark.filterwarnings("ignore:MeanFieldICA")
+def test_adapted_priors_leave_sensors_their_own_noise():
+    """Laplace sources in noise of some sensors do not pass for smoother sources in less noise."""
+    _, noise, x = _loud_and_unequal()
+    ica = MeanFieldICA(7, random_state=0).fit(x)
+    assert ica.shapes_ == ["laplace"] * 7
+    assert ica.model_.noise.kind == "diagonal"
+    assert ica.noise_.sum() == pytest.approx(noise.sum(), rel=0.1)
+
+
+@pytest.mark.filterwarnings("ignore:MeanFieldICA")
+def test_sensors_that_a_part_of_the_samples_shows_to_differ_are_tested_with_more():
+    """With one variance the loudest noise passes for a source."""
+    mixing, noise, x = _loud_and_unequal()
     for kind in ("auto", "diagonal"):
-        ica = MeanFieldICA(7, noise=kind, random_state=0).fit(x)
+        ica = MeanFieldICA(7, prior="laplace", noise=kind, random_state=0).fit(x)
         assert ica.model_.noise.kind == "diagonal"
-        assert ica.noise_.sum() == pytest.approx(np.square(noise).sum(), rel=0.1)
+        assert ica.noise_.sum() == pytest.approx(noise.sum(), rel=0.1)
         many = ImportancePosterior(draws=4096, numbered=True)
         some = Observations.of((x - ica.mean_).T[:, :2000])
         known = replace(evaluate(ica.model_, some, many, None), count=len(x)).precision()
@@ -133,9 +148,7 @@ def test_sensors_that_a_part_of_the_samples_shows_to_differ_are_tested_with_more
         assert np.median(told) > 0.9 and told.min() > 0.25
         ica.posterior = "importance:draws=2000"
         found = ica.score_samples(x).sum()
-        ica.model_ = replace(
-            ica.model_, mixing=mixing, noise=_learned("diagonal", np.square(noise))
-        )
+        ica.model_ = replace(ica.model_, mixing=mixing, noise=_learned("diagonal", noise))
         assert found > ica.score_samples(x).sum()
 
 
@@ -150,12 +163,21 @@ def test_the_exponential_of_weights_is_that_of_the_library():
 
 def test_noise_that_samples_do_not_tell_is_not_called_found():
     """As many sensors as sources and little noise: its level is a matter of chance."""
-    _, _, x = _laplace(5, (3, 3), 2000, 0.02)
+    _, _, x = _laplace(5, (3, 3), 2000, 0.05)
     with pytest.warns(UserWarning, match="do not determine the noise"):
         ica = MeanFieldICA(3, random_state=0).fit(x)
     assert not ica.converged_ and ica.stopped_ == "unresolved"
     assert ica.noise_error_[0] > 0.25
     assert ica.doubt_.max() < 0.01
+
+
+def test_noise_too_low_to_matter_is_not_called_found_either():
+    """The mixing has converged whatever the noise is, and its error says that it is not known."""
+    mixing, _, x = _laplace(5, (3, 3), 2000, 0.0)
+    ica = MeanFieldICA(3, random_state=0).fit(x)
+    assert ica.converged_ and ica.warnings_ == []
+    assert ica.noise_error_[0] > 0.25
+    assert amari_distance(ica.components_, mixing) < 0.02
 
 
 @pytest.mark.parametrize("seed", range(2))

@@ -20,6 +20,7 @@ _SEEN = 5000  # samples that shapes are chosen by
 _SEEN_LEVELS = (0.0, 0.03, 0.1, 0.2, 0.4, 0.7)  # of noise in sources of variance 1
 _OF_THE_REST = (0.5, 0.7, 1.0, 1.4)  # noise beside the mean variance that sources do not explain
 _OF_THE_LEAST = (0.0, 1e-3, 3e-3, 0.01, 0.03, 0.1, 0.2, 0.4, 0.7, 0.9)  # and of the least direction
+_LOUD = 0.15  # part of the least direction, from which noise may be that of some channels alone
 
 
 @dataclass(frozen=True)
@@ -48,6 +49,8 @@ def adapt_priors(
     else:
         levels = [part * float(values[-1]) for part in _OF_THE_LEAST]
     found = choose_shapes(basis @ white, each, levels)
+    if noise is None and rest <= 0.0 and found.level > _LOUD * float(values[-1]):
+        found = found.with_sharper_peaks()
     return Adapted(found.priors, found.names, (vectors * np.sqrt(values)) @ basis.T)
 
 

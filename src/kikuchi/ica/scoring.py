@@ -102,6 +102,8 @@ class Evaluation:
         if logs.size > 1 or (logs.size and model.sources > model.channels):
             assert isinstance(model.noise, IndependentNoise)
             logs[model.noise.at_floor] = math.inf
+        if logs.size and is_clear(model):  # those that are held could be anything below
+            logs[self.gradient[size:] == 0.0] = math.inf
         return Precision(doubt, logs)
 
     def in_chart(self, raw: Array) -> Array:
