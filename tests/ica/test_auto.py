@@ -103,6 +103,18 @@ def test_a_prior_that_mixes_sources_up_is_named_as_the_cause():
     assert not any("less independent" in text for text in adapted.warnings_)
 
 
+@pytest.mark.parametrize("seed", [0, 4])
+def test_a_first_separation_at_a_saddle_is_not_taken(seed):
+    """Half separated, these Laplace sources look logistic, and a third would be preferred."""
+    mixing = np.array([[1.0, 0.3], [-0.5, 1.0], [0.2, 0.8]])
+    s = np.random.default_rng(2 * seed).laplace(size=(600, 2))
+    x = s @ mixing.T + 0.1 * np.random.default_rng(2 * seed + 1).standard_normal((600, 3))
+    with warnings.catch_warnings(action="ignore"):
+        choice = MeanFieldICA(random_state=0, max_iter=60).choose_sources(x, range(4))
+    assert choice.n_sources == 2
+    assert choice.best.shapes_ == ["laplace"] * 2
+
+
 def test_the_number_of_flat_sources_is_found():
     _, _, x = _mixed([_uniform_draw] * 2, 0.2, channels=5, count=1500)
     assert MeanFieldICA(random_state=0).choose_sources(x, range(5)).n_sources == 2

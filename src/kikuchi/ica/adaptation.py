@@ -20,6 +20,7 @@ _SEEN = 5000  # samples that shapes are chosen by
 _SEEN_LEVELS = (0.0, 0.03, 0.1, 0.2, 0.4, 0.7)  # of noise in sources of variance 1
 _OF_THE_REST = (0.5, 0.7, 1.0, 1.4)  # noise beside the mean variance that sources do not explain
 _OF_THE_LEAST = (0.0, 1e-3, 3e-3, 0.01, 0.03, 0.1, 0.2, 0.4, 0.7, 0.9)  # and of the least direction
+_TURNS = 3  # first separations, of which the most independent is kept: some are saddles
 _LOUD = 0.15  # part of the least direction, from which noise may be that of some channels alone
 
 
@@ -40,15 +41,20 @@ def adapt_priors(
     """Priors of so many `sources` of complete `data`; `noise` is its variance where known."""
     seen = data.spread(_SEEN)
     white, vectors, values, rest = whitened(seen, sources, rng)
-    basis = rotation(white, rng)
-    each = basis**2 @ (1.0 / values)  # noise of variance 1, in sources of variance 1
     if noise is not None:
         levels = [noise]
     elif rest > 0.0:
         levels = [min(part * rest, float(values[-1])) for part in _OF_THE_REST]
     else:
         levels = [part * float(values[-1]) for part in _OF_THE_LEAST]
-    found = choose_shapes(basis @ white, each, levels)
+    turns = [rotation(white, rng) for _ in range(_TURNS)]
+    noises = [
+        basis**2 @ (1.0 / values) for basis in turns
+    ]  # of variance 1, in sources of variance 1
+    pairs = zip(turns, noises, strict=True)
+    choices = [choose_shapes(basis @ white, each, levels) for basis, each in pairs]
+    best = max(range(_TURNS), key=lambda k: float(choices[k].scores.sum()))
+    basis, found = turns[best], choices[best]
     if noise is None and rest <= 0.0 and found.level > _LOUD * float(values[-1]):
         found = found.with_sharper_peaks()
     return Adapted(found.priors, found.names, (vectors * np.sqrt(values)) @ basis.T)
