@@ -296,8 +296,8 @@ def test_restarts_leave_a_poor_optimum() -> None:
         np.full(5, 0.2), transition, GaussianEmission(2 * rng.normal(size=(5, 2)), spreads)
     )
     y = HMM.from_parameters(truth).sample(600, seed=0)[1]
-    one = HMM(5, max_iter=60, random_state=0).fit(y)
-    best = HMM(5, max_iter=60, restarts=8, random_state=0).fit(y)
+    one = HMM(5, max_iter=60, restarts=1, random_state=0).fit(y)
+    best = HMM(5, max_iter=60, random_state=0).fit(y)
     assert best.log_likelihood_ > one.log_likelihood_ + 2
 
 
