@@ -225,7 +225,7 @@ def sticky_rows(steps: int = 300) -> tuple[HiddenMarkov, Any]:
 @pytest.mark.parametrize("pseudo_count", [5.0, 50.0])
 def test_pseudo_counts_converge_to_the_largest_posterior(learner: Any, pseudo_count: float) -> None:
     rows = gaussian_rows(400)
-    options: dict[str, Any] = {"pseudo_count": pseudo_count, "random_state": 0}
+    options: dict[str, Any] = {"pseudo_count": pseudo_count, "restarts": 1, "random_state": 0}
     fit = HMM(3, learner=learner, max_iter=2000, tol=1e-8, **options).fit(rows)
     limit = HMM(3, max_iter=1000, tol=0.0, **options).fit(rows).model_
     assert fit.converged_ and np.allclose(fit.model_.transition, limit.transition, atol=0.01)
