@@ -6,9 +6,10 @@ python tools/lowest.py --slow               the slow tests of these folders too
 
 `oldest` is Python 3.11 with the lowest version of each dependency that pyproject.toml allows
 (`numpy>=2.0` becomes `numpy==2.0`). `newest` is the newest Python here with the newest version of
-each. In each environment the package is installed as users install it, `pip check` must pass, and
-the tests run against the installed package. The environments take about 2 GB each and are deleted
-at the end, unless `--keep` is given; an environment that `--folder` already holds is used again.
+each. In each environment the package is installed as users install it, `pip check` and
+`kikuchi warm-up` must pass, and the tests run against the installed package. The environments take
+about 2 GB each and are deleted at the end, unless `--keep` is given; an environment that `--folder`
+already holds is used again.
 """
 
 from __future__ import annotations
@@ -134,6 +135,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             environment = place / which
             if not (
                 _made(python, environment, which == "oldest")
+                and run([str(environment / "bin" / "kikuchi"), "warm-up"])  # no test waits for it
                 and run(tests(environment, given.folders or FOLDERS, given.slow))
             ):
                 failed.append(which)

@@ -21,6 +21,7 @@ ROOT = Path(__file__).resolve().parents[1]
 FOLDER = ROOT / "docs" / "notebooks"
 SECONDS = 300
 TOLERANCE = 0.05
+_NOTICE = "kikuchi: compiling "
 
 
 def paths() -> list[Path]:
@@ -65,7 +66,8 @@ def tidied(notebook: Any) -> Any:
                 else:
                     views = ("text/plain", "text/html")
                     output.data = {k: output.data[k] for k in views if k in output.data}
-            kept.append(_plain(output))
+            if not _is_notice(output):
+                kept.append(_plain(output))
         cell.outputs = _joined(kept)
     return notebook
 
@@ -79,6 +81,13 @@ def _joined(outputs: list[Any]) -> list[Any]:
         else:
             joined.append(output)
     return joined
+
+
+def _is_notice(output: Any) -> bool:
+    """Whether an output only announces a compilation, which depends on what the disk keeps."""
+    if output.output_type != "stream" or output.name != "stderr":
+        return False
+    return all(line.startswith(_NOTICE) for line in output.text.splitlines())
 
 
 def _plain(output: Any) -> Any:

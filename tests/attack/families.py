@@ -31,6 +31,7 @@ _INTERRUPTS = 2  # of each fit
 _SECONDS = 0.3  # of a short fit, which may take as much again
 _RNG = np.random.default_rng(0)
 _BITS = (_RNG.random((60, 5)) < 0.5).astype(np.float64)
+_RATES = _RNG.integers(0, 5, (60, 5)) / 4
 _ROWS = _RNG.normal(size=(120, 3))
 _MIXED = _RNG.laplace(size=(120, 3)) @ _RNG.normal(size=(3, 3))
 _WALK = 0.1 * np.cumsum(_RNG.normal(size=(80, 2)), axis=0)
@@ -71,9 +72,15 @@ FAMILIES = {
     "noisy ICA": Family("ica.MeanFieldICA", (_MIXED,), "max_iter", 15),
     "Bayesian ICA": Family("ica.BayesianICA", (_MIXED,), "max_iter", 10),
     "factorial": Family("temporal.FactorialHMM", (_WALK,), "max_iter", 15),
+    "hopping": Family("temporal.FrameHoppingHMM", (_WALK,), "max_iter", 10),
     "blood": Family("temporal.HaemodynamicHMM", (_WALK,), "max_iter", 5),
     "walks": Family("temporal.TemporalICA", (_WALK,), "max_iter", 5),
     "RBM": Family("boltzmann.RBM", (_BITS,), "epochs", 30, {"n_hidden": 3, **_BATCH}),
+    "rates": Family(
+        "boltzmann.RateCodedRBM", (_RATES,), "epochs", 20, {"n_hidden": 3, **_BATCH}
+    ),
+    "machine": Family("boltzmann.BoltzmannMachine", (_BITS,), "epochs", 5, {"n_hidden": 3}),
+    "energy": Family("energy.EnergyModel", (_MIXED,), "epochs", 10, _BATCH),
     "experts": Family(
         "energy.ExpertICA", (_MIXED,), "epochs", 30,
         {"n_features": 6, "learner": "cd:leapfrogs=3", **_BATCH},

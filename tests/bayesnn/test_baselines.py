@@ -29,6 +29,24 @@ def truth():
     return x, np.sin(3 * x[:, 0])
 
 
+def test_options_of_the_bound_are_refused(data):
+    for option in ({"seconds": 1.0}, {"max_iter": 5}, {"tol": 1e-3}, {"checkpoint": "state"}):
+        with pytest.raises(MethodError, match=f"no use for {next(iter(option))}; .* cycles"):
+            LaplaceMLPRegressor(2, **option).fit(*data)
+    with pytest.raises(MethodError, match=r"no use for seconds; .* warmup and samples"):
+        SampledMLPRegressor(2, seconds=1.0).fit(*data)
+
+
+@pytest.mark.slow
+def test_laplace_says_whether_its_precisions_have_settled(data):
+    options = {"prior": "grouped", "restarts": 1, "random_state": 0}
+    short = LaplaceMLPRegressor(2, cycles=1, **options).fit(*data)
+    assert not short.converged_ and short.stopped_ == "iterations"
+    assert "raise cycles" in short.warnings_[0]
+    long = LaplaceMLPRegressor(2, cycles=60, **options).fit(*data)
+    assert long.converged_ and long.stopped_ == "converged" and not long.warnings_
+
+
 @pytest.mark.slow
 def test_laplace_finds_noise_function_and_evidence(data, truth):
     net = LaplaceMLPRegressor(2, prior="grouped", restarts=1, cycles=5, random_state=0).fit(*data)

@@ -147,6 +147,19 @@ def interrupted(patch: str, *words: object) -> subprocess.CompletedProcess[str]:
 
 
 @pytest.mark.skipif(os.name != "posix", reason="needs POSIX signals")
+def test_ctrl_c_while_streams_are_prepared(tmp_path: Path) -> None:
+    """A stream that is being set up has no encoder for a moment, and could not be written to."""
+    while_set_up = (
+        "import kikuchi.cli.startup as s\n"
+        "ready = s.prepare_streams\n"
+        "s.prepare_streams = lambda: (ctrl_c(), print('set up'), ready())"
+    )
+    result = interrupted(while_set_up, "examples")
+    assert (result.returncode, result.stdout) == (130, "set up\n")
+    assert result.stderr == "kikuchi: interrupted\n"
+
+
+@pytest.mark.skipif(os.name != "posix", reason="needs POSIX signals")
 def test_ctrl_c_gives_the_best_so_far(tmp_path: Path) -> None:
     model = tmp_path / "g.uai"
     kk.write(kk.grid(50, 50, seed=0), model)

@@ -137,7 +137,7 @@ def test_progress_is_shown_told_or_refused(capsys: pytest.CaptureFixture[str]) -
         (lambda: ASIA.scope(-1), "there is no factor -1; the model has factors 0..7"),
         (lambda: ASIA.table("lung"), "there is no factor 'lung'; the model has factors 0..7"),
         (lambda: kk.query("example:asia", "lung"), r"no file; kk.example\('asia'\) is the bundled"),
-        (lambda: kk.read("asia"), "asia: the name has no ending; end it in one of .uai"),
+        (lambda: kk.read("asia"), "asia: the name has no extension; use one of .uai"),
         (lambda: kk.infer(ASIA, 3), "method: a text such as 'auto' or an object is needed, got 3"),
         (lambda: kk.infer(ASIA, kk.MeanField), r"got the class itself; write MeanField\(\)"),
         (lambda: kk.infer(ASIA, evidence="dysp=yes"), "evidence must be a mapping"),
@@ -246,7 +246,7 @@ def test_type_checkers_see_the_public_names(tmp_path: Path) -> None:
         "fit: kk.Fit = kk.learn(model, [[0] * 8], kk.EM(), seconds=1.0)\n"
         "bounds: kk.LogZBounds = kk.bounds(model, evidence={'xray': 'yes'}, seconds=1)\n"
         "wrong: int = kk.infer(model).method\n"
-        "kk.infer(model, second=5)\n" + "".join(f"kk.{name}\n" for name in kk.__all__)
+        "kk.bounds(model, second=5)\n" + "".join(f"kk.{name}\n" for name in kk.__all__)
     )
     words = [sys.executable, "-m", "mypy", "--strict", "--no-incremental", str(script)]
     done = subprocess.run(words, capture_output=True, text=True, cwd=tmp_path)

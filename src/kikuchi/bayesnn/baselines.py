@@ -7,9 +7,9 @@ Reference: LAW-I3, LAW-I16, LAW-I17.
 from __future__ import annotations
 
 import math
-from dataclasses import KW_ONLY, dataclass
+from dataclasses import KW_ONLY, dataclass, fields
 from functools import partial
-from typing import Any, Literal, NamedTuple, Self
+from typing import Any, ClassVar, Literal, NamedTuple, Self
 
 import jax
 import jax.numpy as jnp
@@ -33,6 +33,7 @@ from kikuchi.training.checkpoint import Arrays
 
 _START_ALPHA, _START_BETA = 0.3, 200.0
 _MODE_STEPS = 500
+_SETTLED = 0.05  # determined parameters by which the last cycle may still differ
 
 
 @partial(jax.jit, static_argnames=("network",))
@@ -60,8 +61,13 @@ class BaselineResults:
 
 @dataclass(eq=False, repr=False)
 class _Baseline(BayesianMLPRegressor, BaselineResults):
-    """Regression by other posteriors of the weights; they have no bound, and are not saved."""
+    """Regression by other posteriors of the weights; they have no bound, and are not saved.
 
+    Options in `_unused` belong to the ascent of a bound; to set one raises an error.
+    """
+
+    _unused: ClassVar[tuple[str, ...]] = ("seconds", "checkpoint", "max_iter", "tol")
+    _instead: ClassVar[str]
     _: KW_ONLY
 
     def _family(self) -> WeightPosterior:
@@ -69,6 +75,12 @@ class _Baseline(BayesianMLPRegressor, BaselineResults):
 
     def _begin(self, X: ArrayLike, y: ArrayLike) -> tuple[Array, Array]:
         self._check_options()
+        for field in fields(self):
+            if field.name in self._unused and getattr(self, field.name) != field.default:
+                raise MethodError(
+                    f"{type(self).__name__} has no use for {field.name}; its length is set by "
+                    f"{self._instead}"
+                )
         rows, targets = self._read(X, y, reset=True)
         self._network = Network(rows.shape[1], self.hidden, self.skip)
         if len(precisions(self._network, self.prior).free):
@@ -80,7 +92,8 @@ class _Baseline(BayesianMLPRegressor, BaselineResults):
         self.pruning_, self.columns_ = [], []
         self.hidden_kept_ = np.ones(network.n_hidden, dtype=bool)
         self.inputs_kept_ = np.ones(network.n_inputs, dtype=bool)
-        self.n_iter_, self.stopped_ = iterations, "iterations"
+        self.n_iter_ = iterations
+        self.stopped_ = "converged" if self.converged_ else "iterations"
         self.warnings_, self.trace_ = remarks, self._bound_run().trace
 
     def prune(
@@ -94,13 +107,16 @@ class _Baseline(BayesianMLPRegressor, BaselineResults):
 
 
 class LaplaceFit(NamedTuple):
-    """A mode, the inverse Hessian there, precisions, and the log evidence."""
+    """A mode, the inverse Hessian there, precisions, the log evidence, and by how many the last
+    cycle changed the parameters that the data determine.
+    """
 
     mode: Array
     covariance: Array
     alpha: Array
     beta: float
     log_evidence: float
+    change: float
 
 
 @dataclass(eq=False, repr=False)
@@ -124,6 +140,7 @@ class LaplaceMLPRegressor(_Baseline):
     Reference: LAW-I3, LAW-I16.
     """
 
+    _instead: ClassVar[str] = "cycles and restarts"
     posterior: Literal["laplace"] = option("laplace", "Always laplace.")
     _: KW_ONLY
     cycles: int = option(10, "Updates of the precisions.", low=1)
@@ -147,8 +164,14 @@ class LaplaceMLPRegressor(_Baseline):
             slopes = np.asarray(slope(problem.data.x))[:, :-1]
             self.relevance_ = np.sqrt(np.mean(slopes**2, axis=0))
         self.log_evidence_ = found.log_evidence + self._shift()
-        self.converged_ = True
-        self._ending(self.cycles * self.restarts, [])
+        self.converged_ = found.change < _SETTLED
+        remarks = []
+        if not self.converged_:
+            remarks = [
+                f"the last cycle changed the count of parameters that the data determine by "
+                f"{found.change:.2g}: raise cycles"
+            ]
+        self._ending(self.cycles * self.restarts, remarks)
         return self
 
     def _procedure(self, problem: NetworkProblem, start: Array) -> LaplaceFit:
@@ -157,6 +180,7 @@ class LaplaceMLPRegressor(_Baseline):
         assert isinstance(data, RegressionData)
         n, incidence = len(data.y), groups.incidence
         alpha, beta, w = np.full(len(start), _START_ALPHA), _START_BETA, start
+        before = np.zeros(len(incidence))
         for _ in range(self.cycles):
             w = problem.mode(w, alpha, beta, _MODE_STEPS)
             covariance, _ = self._inverse(w, data, alpha, beta)
@@ -165,12 +189,14 @@ class LaplaceMLPRegressor(_Baseline):
             new = determined / np.maximum(incidence @ w**2, 1e-12)
             alpha = np.minimum(new, 1e10)[groups.first]
             beta = max(n - determined.sum(), 1e-3 * n) / max(2.0 * error, 1e-12)
+            change = float(np.abs(determined - before).sum())
+            before = determined
         w = problem.mode(w, alpha, beta, _MODE_STEPS)
         covariance, log_size = self._inverse(w, data, alpha, beta)
         value = -beta * self._error(w, data) - 0.5 * float(alpha @ w**2) - 0.5 * log_size
         value += 0.5 * float(np.log(alpha).sum()) + 0.5 * n * math.log(beta / (2 * math.pi))
         value += log_distinct_images(self._network, w, covariance)
-        return LaplaceFit(w, covariance, alpha, float(beta), value)
+        return LaplaceFit(w, covariance, alpha, float(beta), value, change)
 
     def _error(self, w: Array, data: RegressionData) -> float:
         f = self._network.output(jnp.asarray(w), data.x)
@@ -220,6 +246,7 @@ class SampledMLPRegressor(_Baseline):
     Reference: LAW-I17.
     """
 
+    _instead: ClassVar[str] = "warmup and samples"
     posterior: Literal["nuts"] = option("nuts", "Always nuts.")
     _: KW_ONLY
     chains: int = option(4, "Chains.", low=2)

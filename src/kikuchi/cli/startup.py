@@ -12,7 +12,7 @@ from typing import Any
 
 from kikuchi.cli.streams import last_line, prepare_streams
 from kikuchi.core.cache_folder import cache_home, owned_folder
-from kikuchi.core.interrupts import interrupt, unraisable
+from kikuchi.core.interrupts import deferred_interrupts, interrupt, unraisable
 
 BAD_INPUT, NOT_CONVERGED, INTERRUPTED, OUTPUT_CLOSED = 2, 3, 130, 141
 """Exit codes besides 0; not converged counts only with `--strict`."""
@@ -38,7 +38,8 @@ def main() -> None:
     message = None
     try:
         try:
-            prepare_streams()
+            with deferred_interrupts():  # a stream that is half set up cannot be written to
+                prepare_streams()
             _keep_programs()
             from kikuchi.cli.main import app
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import NamedTuple
 
 import numpy as np
@@ -77,14 +76,3 @@ def local_fields(graph: FactorGraph) -> Array:
     starts = np.repeat(begin - np.concatenate([[0], np.cumsum(sizes)[:-1]]), sizes)
     np.add.at(field, starts + np.arange(len(entries)), graph.log_tables[entries])
     return field
-
-
-def same_shapes(graph: FactorGraph) -> Iterator[tuple[Ints, tuple[int, ...]]]:
-    """Factors of two variables or more, grouped by the shape of their tables."""
-    orders = np.diff(graph.scope_offsets)
-    for order in np.unique(orders[orders > 1]).tolist():
-        factors = np.flatnonzero(orders == order)
-        scopes = graph.scopes[graph.scope_offsets[factors][:, None] + np.arange(order)]
-        shapes, group = np.unique(graph.cardinalities[scopes], axis=0, return_inverse=True)
-        for k, shape in enumerate(shapes.tolist()):
-            yield factors[group.ravel() == k], tuple(shape)

@@ -22,7 +22,12 @@ Ask = Callable[[list[int]], Mapping[int, ArrayLike]]
 
 
 def network_part(
-    graph: FactorGraph, asked: Sequence[int], observed: Mapping[int, int], ask: Ask
+    graph: FactorGraph,
+    asked: Sequence[int],
+    observed: Mapping[int, int],
+    ask: Ask,
+    *,
+    caption: str = "The network with the probabilities of its states in percent",
 ) -> list[Item]:
     """The picture of the network with its beliefs, and what it leaves out.
 
@@ -44,7 +49,6 @@ def network_part(
         return [f'<p class="note">{said}</p>']
     beliefs = ask([v for v in drawn if v not in observed])
     figure = network_picture(graph, beliefs, observed=observed, variables=drawn)
-    caption = "The network with the probabilities of its states in percent"
     if observed.keys() & set(drawn):
         caption += "; amber boxes are observed"
     if not whole:

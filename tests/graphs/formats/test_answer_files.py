@@ -63,7 +63,7 @@ def test_more_variables_than_one_piece_holds(tmp_path: Path) -> None:
 
 
 def test_an_unknown_suffix_lists_the_known_ones(tmp_path: Path) -> None:
-    with pytest.raises(KikuchiError, match=r"'\.txt' is no format .* \.mar, \.csv"):
+    with pytest.raises(KikuchiError, match=r"'\.txt' is not supported.* \.mar, \.csv"):
         write_marginals(BELIEFS, tmp_path / "out.txt")
 
 

@@ -291,7 +291,7 @@ def test_a_long_bad_file_is_refused_soon(tmp_path: Path) -> None:
 
 
 def test_an_unknown_suffix_lists_the_known_ones(tmp_path: Path) -> None:
-    listed = r"(is no format|has no ending).* \.uai, \.fg, .* \(each also"
+    listed = r"(is not supported|has no extension).* \.uai, \.fg, .* \(each also"
     for name in ("model.txt", "model", "model.gz", "model.uai.zip"):
         with pytest.raises(KikuchiError, match=listed):
             read(tmp_path / name)

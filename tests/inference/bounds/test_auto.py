@@ -7,7 +7,7 @@ import pytest
 
 import kikuchi as kk
 from kikuchi.core.errors import BudgetError
-from kikuchi.inference.bounds import auto_exact
+from kikuchi.inference.bounds import auto_exact, auto_search
 from oracle import enumerate_exact, random_model
 
 
@@ -148,3 +148,10 @@ def test_more_states_than_a_float_holds_are_no_overflow() -> None:
     graph = kk.grid(2, 600, coupling=0.3, seed=0)
     with np.errstate(over="raise"):
         assert kk.infer(graph).diagnostics["chosen"] == "jt"
+
+
+def test_regions_are_not_made_without_time_for_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    """To make the windows of a large grid takes longer than to propagate on it."""
+    monkeypatch.setattr(auto_search, "region_graph", lambda *_, **__: pytest.fail("regions made"))
+    beliefs = kk.infer(kk.grid(400, 400, seed=0), "auto", budget=kk.Budget(seconds=1.5))
+    assert beliefs.log_z_lower < beliefs.log_z < beliefs.log_z_upper

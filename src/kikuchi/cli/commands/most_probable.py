@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -86,14 +87,14 @@ class GivenAnswer(Answer):
     call: ClassVar[str]
 
     @property
+    @abstractmethod
     def best(self) -> Mapping[str, str]:
         """The best states by variable."""
-        raise NotImplementedError
 
     @property
+    @abstractmethod
     def figure(self) -> tuple[str, str]:
         """How probable the best states are."""
-        raise NotImplementedError
 
     def page(
         self, graph: FactorGraph, observed: dict[int, int], arguments: dict[str, Any]
@@ -110,7 +111,9 @@ class GivenAnswer(Answer):
                 given=self.given,
                 model=self.model,
                 tiles=[Tile(*self.figure)],
-                network=network_part(graph, list(best), observed, certain),
+                network=network_part(
+                    graph, list(best), observed, certain, caption="The best state of each variable"
+                ),
                 python=python_call(self.model, f"found = kk.{self.call}", **arguments),
             ).write(path, command)
 

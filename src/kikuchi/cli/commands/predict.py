@@ -21,7 +21,10 @@ Targets = Annotated[
 ]
 OutFile = Annotated[Path, option("--out -o OUT", "Answers: .csv, .tsv or .parquet.")]
 MethodText = Annotated[
-    str, option("--method -m TEXT", "auto, exact, or a method text such as bp:damping=0.5.")
+    str,
+    option(
+        "--method -m TEXT", "auto, exact, or a method with its options, such as bp:damping=0.5."
+    ),
 ]
 Processes = Annotated[int, option("--processes N", "Worker processes.")]
 Kept = Annotated[

@@ -23,7 +23,10 @@ Asked = Annotated[
 ]
 Together = Annotated[bool, option("--joint", "The joint distribution of the variables.")]
 MethodText = Annotated[
-    str, option("--method -m TEXT", "auto, exact, or a method text such as bp:damping=0.5.")
+    str,
+    option(
+        "--method -m TEXT", "auto, exact, or a method with its options, such as bp:damping=0.5."
+    ),
 ]
 
 

@@ -193,5 +193,5 @@ def _known_suffix(path: PathName, known: Iterable[str]) -> str:
         return found
     if name.startswith("example:"):
         raise KikuchiError(f"{name} is no file; kk.example('{name[8:]}') is the bundled model")
-    what = f"'{found}' is no format of such a file" if found else "the name has no ending"
-    raise KikuchiError(f"{name}: {what}; end it in one of {', '.join(known)} (each also with .gz)")
+    what = f"the extension '{found}' is not supported" if found else "the name has no extension"
+    raise KikuchiError(f"{name}: {what}; use one of {', '.join(known)} (each also with .gz)")

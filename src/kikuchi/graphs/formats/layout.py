@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kikuchi.core.arrays import Array, Ints
+from kikuchi.graphs.table_shapes import factors_by_shape
 
 _PER_PIECE = 20_000
 _FREE = 10_000_000  # numbers that any file may ask for
@@ -110,7 +111,7 @@ def reverse_layout(
     """
     offsets = np.concatenate([[0], np.cumsum(table_sizes(cards, scopes, orders))]).astype(np.int64)
     out = flat.copy()
-    for factors, shape in _factors_by_shape(cards, scopes, orders):
+    for factors, shape in factors_by_shape(cards, scopes, orders, least_order=2):
         size = int(np.prod(shape))
         # The place of each entry of a "first fastest" list in the "last fastest" one.
         places = np.arange(size).reshape(shape).ravel(order="F")
@@ -120,20 +121,3 @@ def reverse_layout(
         else:
             out[starts + np.arange(size)] = flat[starts + places]
     return out
-
-
-def _factors_by_shape(
-    cards: NDArray[Any], scopes: NDArray[Any], orders: Ints
-) -> Iterator[tuple[Ints, tuple[int, ...]]]:
-    """Factors of two or more variables, grouped by the shape of their tables."""
-    starts = np.cumsum(orders) - orders
-    for order in np.unique(orders[orders > 1]):
-        factors = np.flatnonzero(orders == order)
-        rows = cards[scopes[starts[factors][:, None] + np.arange(order)]]
-        shapes, group = np.unique(rows, axis=0, return_inverse=True)
-        group = group.ravel()
-        by_group = np.split(
-            factors[np.argsort(group, kind="stable")], np.cumsum(np.bincount(group))[:-1]
-        )
-        for shape, members in zip(shapes.tolist(), by_group, strict=True):
-            yield members, tuple(int(c) for c in shape)

@@ -132,12 +132,14 @@ class Search:
     def _has_time_for(self, method: Kikuchi) -> bool:
         """Whether region tables of this size can converge in the time left; if not, why is kept."""
         skipped = self.portfolio.bounds.skipped
-        try:
-            regions = region_graph(self.graph, method.regions, budget=self.run.clock.budget)
-        except (MethodError, BudgetError) as error:
-            skipped[method.text] = str(error)
-            return False
-        seconds = _SECONDS_PER_BYTE * regions.bytes
+        seconds = method.least_seconds(self.graph)  # to make the regions is a large part of it
+        if seconds <= self.seconds_left:
+            try:
+                regions = region_graph(self.graph, method.regions, budget=self.run.clock.budget)
+            except (MethodError, BudgetError) as error:
+                skipped[method.text] = str(error)
+                return False
+            seconds = _SECONDS_PER_BYTE * regions.bytes
         if seconds > self.seconds_left:
             skipped[method.text] = f"would need about {seconds:.2g} s"
         return seconds <= self.seconds_left

@@ -22,7 +22,7 @@ import numpy as np
 from kikuchi.core.arrays import Array, Ints
 from kikuchi.core.errors import KikuchiError
 from kikuchi.graphs.factor_graph import FactorGraph
-from kikuchi.inference.graph_arrays import same_shapes
+from kikuchi.graphs.table_shapes import same_shapes
 
 Indices = Ints
 

@@ -13,12 +13,14 @@ Reference: HOJ-I11, LIU-D5, LIU-D6, TEH-I7.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from math import prod
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
 from kikuchi.core.arrays import Array, Ints
 from kikuchi.graphs.factor_graph import FactorGraph
+from kikuchi.graphs.table_shapes import same_shapes
 from kikuchi.inference.expansions.linear_response import factored, scattered
 
 _IMPOSSIBLE = 1e-16  # beliefs from here on do not respond
@@ -49,21 +51,16 @@ class FactorGroup(NamedTuple):
 def factor_groups(graph: FactorGraph) -> list[FactorGroup]:
     """All factors, those of one variable too, by the shape of their tables."""
     groups = []
-    orders = np.diff(graph.scope_offsets)
-    for order in np.unique(orders).tolist():
-        factors = np.flatnonzero(orders == order)
-        scopes = graph.scopes[graph.scope_offsets[factors][:, None] + np.arange(order)]
-        shapes, number = np.unique(graph.cardinalities[scopes], axis=0, return_inverse=True)
-        for k, sizes in enumerate(shapes.tolist()):
-            chosen = number.ravel() == k
-            begin = np.concatenate([[0], np.cumsum(sizes)])
-            starts = graph.state_offsets[scopes[chosen]]
-            entries = graph.table_offsets[factors[chosen]][:, None] + np.arange(np.prod(sizes))
-            states = np.concatenate(
-                [starts[:, i, None] + np.arange(card) for i, card in enumerate(sizes)], axis=1
-            )
-            digits = np.indices(sizes).reshape(order, -1).T
-            groups.append(FactorGroup(entries, states, digits + begin[:-1], tuple(sizes)))
+    for factors, shape in same_shapes(graph, least_order=1):
+        begin = np.concatenate([[0], np.cumsum(shape)])
+        edges = graph.scope_offsets[factors][:, None] + np.arange(len(shape))
+        starts = graph.state_offsets[graph.scopes[edges]]
+        entries = graph.table_offsets[factors][:, None] + np.arange(prod(shape))
+        states = np.concatenate(
+            [starts[:, i, None] + np.arange(card) for i, card in enumerate(shape)], axis=1
+        )
+        digits = np.indices(shape).reshape(len(shape), -1).T
+        groups.append(FactorGroup(entries, states, digits + begin[:-1], shape))
     return groups
 
 

@@ -22,7 +22,7 @@ from kikuchi.core.arrays import Array, Ints, Mask
 from kikuchi.core.budget import require_time
 from kikuchi.core.errors import MethodError
 from kikuchi.graphs.factor_graph import FactorGraph
-from kikuchi.inference.graph_arrays import same_shapes
+from kikuchi.graphs.table_shapes import same_shapes
 
 _UNIT = 2.0**-20
 _BATCH = 2**20  # table entries looked at together
