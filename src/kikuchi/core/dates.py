@@ -60,8 +60,9 @@ class DateIndex:
         """The dates from step `start` on, as datetime64."""
         steps = np.arange(start, start + (self.count if count is None else count))
         if self.unit == "B":
-            monday = np.datetime64(0, "D")
-            return np.busday_offset(monday, self.first + steps, roll="forward").astype("M8[s]")
+            epoch = np.datetime64(0, "D")
+            days = np.busday_offset(epoch, self.first + steps, roll="forward")
+            return np.asarray(days, dtype="M8[s]")
         at = self.first + self.step * steps
         if self.unit == "s":
             return at.astype("M8[s]")
@@ -113,7 +114,8 @@ def read_dates(
         return f"{place}, " + (f"row {row + 1}" if lines is None else f"line {lines[row]}")
 
     local = _local_order(words, place)
-    seconds, styles = np.empty(len(words), dtype=np.int64), set()
+    seconds = np.empty(len(words), dtype=np.int64)
+    styles: set[Style] = set()
     for row, word in enumerate(words):
         try:
             time, style = _instant(word, local)
@@ -131,8 +133,7 @@ def read_dates(
         row = int(wrong[0]) + 1
         how = "is there twice" if seconds[row] == seconds[row - 1] else "comes after a later date"
         raise DataError(f"{where(row)}: {words[row]} {how}; sort the rows, one for each date")
-    style: Style = "time" if "time" in styles else styles.pop()
-    return _regular(seconds, style, place)
+    return _regular(seconds, "time" if "time" in styles else styles.pop(), place)
 
 
 def _local_order(words: Sequence[str], place: str) -> str:

@@ -191,9 +191,10 @@ def _name_time(panel: Axes, times: Array | None) -> None:
         return
     from matplotlib.dates import AutoDateLocator, ConciseDateFormatter
 
-    locator = AutoDateLocator()
+    locator = AutoDateLocator()  # type: ignore[no-untyped-call]
     panel.xaxis.set_major_locator(locator)
-    panel.xaxis.set_major_formatter(ConciseDateFormatter(locator))
+    formatter = ConciseDateFormatter(locator)  # type: ignore[no-untyped-call]
+    panel.xaxis.set_major_formatter(formatter)
 
 
 def _thinned(count: int) -> np.ndarray:
