@@ -65,10 +65,11 @@ class DateIndex:
             return np.asarray(days, dtype="M8[s]")
         at = self.first + self.step * steps
         if self.unit == "s":
-            return at.astype("M8[s]")
+            return np.asarray(at, dtype="M8[s]")
         months = at.astype("M8[M]")
         last = (months + 1).astype("M8[D]") - 1
-        return np.minimum(months.astype("M8[D]") + (self.day - 1), last).astype("M8[s]")
+        days = np.minimum(months.astype("M8[D]") + (self.day - 1), last)
+        return np.asarray(days, dtype="M8[s]")
 
     def labels(self, start: int = 0, count: int | None = None) -> list[str]:
         """The dates from step `start` on, written as those that were read.
