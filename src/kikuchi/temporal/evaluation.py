@@ -19,7 +19,8 @@ _SHOWN_ROWS = 5  # of an answer, on the screen
 TASKS = ("fit", "filter", "forecast", "sample")
 
 
-class DatedRows(NamedTuple):
+@dataclass(frozen=True)
+class DatedRows:
     """The dates of a sequence: the column that holds them, the dates themselves, and how many of
     them have no row in the file.
     """

@@ -489,7 +489,7 @@ def first_guess(
 
 def _lags(tables: list[Array], n: int) -> int:
     """How many rows make the past of a step: enough for the states, few beside the rows."""
-    rows, m = sum(map(len, tables)), tables[0].shape[1]
+    rows, m = sum(map(len, tables)), int(tables[0].shape[1])
     enough = max(_LAGS, -(-2 * n // m))
     return max(1, min(enough, rows // (4 * m), max(map(len, tables)) // 4))
 
