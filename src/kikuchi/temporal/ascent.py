@@ -176,7 +176,7 @@ class GradientAscent:
             yield Step(self.iterations, gain, -self.descent.value * self.rows)
 
 
-class Ascent(Generic[Model]):
+class SeriesAscent(Generic[Model]):
     """EM until it gains less than `near` per row in an iteration, then L-BFGS in `coordinates`
     about the model that it reached.
 

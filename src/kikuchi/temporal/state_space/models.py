@@ -13,7 +13,7 @@ from kikuchi.core.errors import DataError, MethodError
 from kikuchi.core.methods import constructor
 from kikuchi.core.options import option
 from kikuchi.core.seeds import Seed
-from kikuchi.temporal.ascent import Ascent
+from kikuchi.temporal.ascent import SeriesAscent
 from kikuchi.temporal.base import Fitted, SequenceEstimator, total_log_likelihood
 from kikuchi.temporal.gaussian import is_positive
 from kikuchi.temporal.sequences import Sequences, read_inputs, read_sequences
@@ -243,13 +243,15 @@ class LinearGaussianSSM(SequenceEstimator, Fitted[StateSpace]):
     def _maximisation(self, model: StateSpace, statistics: StateStatistics) -> StateSpace:
         return maximise(model, statistics, self._constraints())
 
-    def _work(self, model: StateSpace, sequences: Sequences, method: str) -> Ascent[StateSpace]:
+    def _work(
+        self, model: StateSpace, sequences: Sequences, method: str
+    ) -> SeriesAscent[StateSpace]:
         constraints = self._constraints()
 
         def coordinates(origin: StateSpace, statistics: StateStatistics) -> StateCoordinates:
             return StateCoordinates(origin, statistics, constraints)
 
-        return Ascent(self._em(model, sequences), coordinates, _NEAR[method], self.tol)
+        return SeriesAscent(self._em(model, sequences), coordinates, _NEAR[method], self.tol)
 
     def _read_model(self, arrays: Arrays) -> StateSpace:
         return StateSpace.from_arrays(arrays)
