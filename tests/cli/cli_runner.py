@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from inspect import signature
 from typing import Any
 
 from typer.testing import CliRunner
@@ -32,17 +31,9 @@ LOOP = """MARKOV
 """
 
 
-def runner() -> CliRunner:
-    """A runner that keeps standard output and error apart, as those of Click before 8.2 do on
-    request only.
-    """
-    asked = "mix_stderr" in signature(CliRunner.__init__).parameters
-    return CliRunner(mix_stderr=False) if asked else CliRunner()
-
-
 def run(*words: object) -> Any:
     """The outcome of one command; an error that is no exit shows its traceback in the test."""
-    return runner().invoke(app, [str(word) for word in words], catch_exceptions=False)
+    return CliRunner().invoke(app, [str(word) for word in words], catch_exceptions=False)
 
 
 def fails(words: Sequence[object], *fragments: str, code: int = 2) -> str:

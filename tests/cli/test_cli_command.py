@@ -14,7 +14,7 @@ from typing import Annotated, Any, Literal
 
 import pytest
 import typer
-from cli_runner import runner
+from typer.testing import CliRunner
 
 import kikuchi.cli
 from kikuchi.cli.command import Limits, StrictOutput, finish, grouped, replay
@@ -116,7 +116,7 @@ def go(
 
 
 def run(*words: object) -> Any:
-    return runner().invoke(app, [str(word) for word in words], catch_exceptions=False)
+    return CliRunner().invoke(app, [str(word) for word in words], catch_exceptions=False)
 
 
 def test_options_come_from_the_fields_of_the_estimators() -> None:
@@ -179,7 +179,7 @@ def test_the_command_line_as_text_leaves_out_what_was_not_given() -> None:
     def show(context: typer.Context, n: int = 3, resume: bool = False, wide: bool = False) -> None:
         said.append(replay(context))
 
-    runner().invoke(small, ["--resume", "--wide"], catch_exceptions=False)
+    CliRunner().invoke(small, ["--resume", "--wide"], catch_exceptions=False)
     assert said == ["show --wide"]
 
 

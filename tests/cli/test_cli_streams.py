@@ -11,7 +11,8 @@ import sys
 from pathlib import Path
 
 import pytest
-from cli_runner import COIN_AND_COPY, fails, runner
+from cli_runner import COIN_AND_COPY, fails
+from typer.testing import CliRunner
 
 from kikuchi.cli.main import app
 from kikuchi.learning.files import read_data
@@ -99,7 +100,7 @@ def test_control_characters_of_names_are_shown_by_their_codes(tmp_path: Path) ->
     place = tmp_path / "odd.bif"
     place.write_text(ODD.format(name="\x1b[31mred", state="\x07bell\u202e"))
     for words in (["infer", place, "-m", "jt"], ["infer", place, "-e", "\x1b[2J=1"]):
-        result = runner().invoke(app, [str(word) for word in words])
+        result = CliRunner().invoke(app, [str(word) for word in words])
         text = result.stdout + result.stderr
         assert "\\x1b[" in text and not set(text) & set("\x1b\x07\u202e")
 
@@ -107,7 +108,7 @@ def test_control_characters_of_names_are_shown_by_their_codes(tmp_path: Path) ->
 def test_cells_that_a_spreadsheet_would_run(tmp_path: Path) -> None:
     place, out, rows = tmp_path / "odd.bif", tmp_path / "out.csv", tmp_path / "rows.csv"
     place.write_text(ODD.format(name="=1+1", state="@cmd"))
-    run = runner().invoke
+    run = CliRunner().invoke
     assert run(app, ["infer", str(place), "-m", "jt", "-o", str(out)]).exit_code == 0
     cells = [line.split(",")[:2] for line in out.read_text().splitlines()[1:]]
     assert cells == [["'=1+1", "'@cmd"], ["'=1+1", "plain"]]
@@ -120,10 +121,10 @@ def test_cells_that_a_spreadsheet_would_run(tmp_path: Path) -> None:
 def test_a_model_on_standard_input() -> None:
     for data in (COIN_AND_COPY.encode(), gzip.compress(COIN_AND_COPY.encode())):
         for command in ("info", "regions"):
-            result = runner().invoke(app, [command, "-", "--format", "uai", "--json", "-"], data)
+            result = CliRunner().invoke(app, [command, "-", "--format", "uai", "--json", "-"], data)
             assert result.exit_code == 0, result.stderr
             assert json.loads(result.stdout)
     fails(["infer", "-"], "--format uai, fg, bif")
     fails(["infer", "-", "--format", "txt"], "there is no format 'txt'")
-    result = runner().invoke(app, ["infer", "-", "--format", "fg"], COIN_AND_COPY)
+    result = CliRunner().invoke(app, ["infer", "-", "--format", "fg"], COIN_AND_COPY)
     assert result.exit_code == 2 and "line 1" in result.stderr

@@ -213,17 +213,18 @@ def test_options_that_would_be_passed_over_are_refused(
     assert not Path("n.safetensors").exists() and not Path("t.csv").exists()
 
 
-def test_a_column_of_dates_can_be_left_out(data: Path, tmp_path: Path) -> None:
+def test_a_column_of_dates_needs_no_option(data: Path, tmp_path: Path) -> None:
     lines = data.read_text().splitlines()
     dates = (np.datetime64("2021-01-01") + np.arange(len(lines) - 1)).astype(str)
     daily, table = tmp_path / "daily.csv", tmp_path / "t.csv"
     body = [f"{d},{line}" for d, line in zip(dates, lines[1:], strict=True)]
     daily.write_text("\n".join([f"day,{lines[0]}", *body]) + "\n")
     words = ["temporal", "forecast", "ssm", str(daily), "--steps", "3", "--iterations", "3"]
-    fails(words, "line 2, column 1: '2021-01-01' is not a number", "--columns a,b")
-    result = run(*words, "--columns", "a,b", "--table", str(table))
-    assert result.exit_code == 0, result.output
-    assert table.read_text().splitlines()[0] == "a,b,a_sd,b_sd"
+    for more in ([], ["--columns", "a,b"]):
+        result = run(*words, *more, "--table", str(table))
+        assert result.exit_code == 0, result.output
+        head, first, *_ = table.read_text().splitlines()
+        assert head == "day,a,b,a_sd,b_sd" and first.startswith("2021-03-02,")
 
 
 def test_tables_have_the_names_of_the_columns(data: Path, tmp_path: Path) -> None:
@@ -290,3 +291,49 @@ def test_a_fit_forecasts_if_it_is_asked_to(data: Path, tmp_path: Path) -> None:
     other = json.loads(later.read_text())
     assert found == {name: other[name] for name in ("columns", "rows")}
     assert "Next steps" in page.read_text()
+
+
+@pytest.fixture
+def dated(tmp_path: Path) -> Path:
+    """Thirty days, of which two have no row, with a column of words beside."""
+    rng = np.random.default_rng(0)
+    level = np.cumsum(rng.normal(size=30))
+    days = np.arange("2021-03-01", "2021-03-31", dtype="M8[D]")
+    lines = ["date,load,site"]
+    lines += [f"{day},{x:.4f},north" for k, (day, x) in enumerate(zip(days, level, strict=True))
+              if k not in (4, 5)]  # fmt: skip
+    path = tmp_path / "daily.csv"
+    path.write_text("\n".join(lines) + "\n")
+    return path
+
+
+def test_dates_are_the_index_and_missing_days_are_gaps(dated: Path, tmp_path: Path) -> None:
+    model, table, out = tmp_path / "m.safetensors", tmp_path / "t.csv", tmp_path / "o.json"
+    words = ["temporal", "fit", "ssm", dated, "--columns", "load", "--forecast", "2"]
+    result = run(*words, "-o", model, "--table", table, "--json", out)
+    assert result.exit_code == 0, result.output
+    assert "2021-03-01 to 2021-03-30 by day, 2 without a row" in result.output
+    lines = table.read_text().splitlines()
+    assert lines[0] == "date,state0,state0_sd" and len(lines) == 31
+    assert [line[:10] for line in lines[5:7]] == ["2021-03-05", "2021-03-06"]
+    found = json.loads(out.read_text())
+    assert found["forecast"]["index"] == {"column": "date", "labels": ["2021-03-31", "2021-04-01"]}
+    widths = np.array(found["rows"])[:, 1]
+    assert widths[4] > widths[10]  # less is known on a day without a row
+    words = ["temporal", "forecast", "ssm", dated, "--columns", "load", "--model", model]
+    result = run(*words, "--steps", "2", "--table", table, "--report", tmp_path / "page.html")
+    assert result.exit_code == 0, result.output
+    lines = table.read_text().splitlines()
+    assert lines[0] == "date,load,load_sd" and lines[1].startswith("2021-03-31,")
+
+
+def test_columns_of_dates_that_cannot_be_an_index(dated: Path) -> None:
+    words = ["temporal", "fit", "ssm", dated]
+    fails([*words, "--columns", "date,load"], "column 'date' holds the dates of the rows")
+    fails(words, "leave column 'site' out with --columns")
+    text = dated.read_text()
+    dated.write_text(text.replace("2021-03-02", "2021-03-01"))
+    fails([*words, "--columns", "load"], "line 3: 2021-03-01 is there twice")
+    lines = text.splitlines()
+    dated.write_text("\n".join([lines[0], lines[1], lines[3], lines[8], lines[20]]))
+    fails([*words, "--columns", "load"], "the dates are irregular")

@@ -6,12 +6,12 @@ import json
 from pathlib import Path
 
 import pytest
-from cli_runner import runner
+from typer.testing import CliRunner
 
 import kikuchi as kk
 from kikuchi.cli.main import app
 
-RUN = runner()
+RUN = CliRunner()
 ASIA = kk.example("asia")
 
 

@@ -4,7 +4,7 @@ import json
 
 import numpy as np
 import pytest
-from cli_runner import runner
+from typer.testing import CliRunner
 
 from kikuchi.beliefnets import SigmoidBeliefNetwork, ThresholdNetworkClassifier
 from kikuchi.cli.main import app
@@ -23,7 +23,7 @@ def folder(tmp_path_factory):
 
 
 def run(folder, *words):
-    return runner().invoke(app, ["train", *map(str, words)])
+    return CliRunner().invoke(app, ["train", *map(str, words)])
 
 
 def test_sigmoid_networks(folder):

@@ -4,8 +4,8 @@ import json
 
 import numpy as np
 import pytest
-from cli_runner import runner
 from sklearn.datasets import make_moons
+from typer.testing import CliRunner
 
 from kikuchi.cli.main import app
 from kikuchi.core.errors import KikuchiError
@@ -24,7 +24,7 @@ def table(tmp_path_factory):
 
 
 def run(*words):
-    return runner().invoke(app, ["train", *map(str, words)])
+    return CliRunner().invoke(app, ["train", *map(str, words)])
 
 
 def test_mixture_with_page(table):
@@ -44,7 +44,7 @@ def test_samples_as_arrays(table):
     out, rows = table.with_name("s.safetensors"), table.with_name("s.npz")
     assert run("flow-mixture", table, "-o", out, *SMALL, "--drop", "class").exit_code == 0
     words = ["sample", str(out), "-o", str(rows), "-n", "3", "--seed", "2"]
-    done = runner().invoke(app, words)
+    done = CliRunner().invoke(app, words)
     assert done.exit_code == 0, done.output
     drawn = FlowMixture.load(out).sample(3, random_state=2)
     np.testing.assert_array_equal(np.load(rows)["data"], drawn)
@@ -62,7 +62,7 @@ def test_classes_with_names_as_json(table):
     assert done.exit_code == 0, done.output
     assert json.loads(done.stdout)["measures"]["errors on rows held out"] < 0.4
     assert FlowClassifier.load(out).classes_.tolist() == ["lower", "upper"]
-    judged = runner().invoke(app, ["evaluate", str(out), str(named)])
+    judged = CliRunner().invoke(app, ["evaluate", str(out), str(named)])
     assert judged.exit_code == 0 and "errors per row" in judged.stdout, judged.output
 
 
@@ -108,12 +108,12 @@ def test_chains_of_flows(tmp_path):
     out = tmp_path / "chain.safetensors"
     words = ["temporal", "fit", "flow-hmm", *files, "-o", str(out), "--topology", "left-right"]
     words += ["--flow", "coupling:layers=1,width=4", "--iterations", "2"]
-    done = runner().invoke(app, words)
+    done = CliRunner().invoke(app, words)
     assert done.exit_code in (0, 3), done.output
     assert "FlowHMM" in done.output and out.exists()
     table = tmp_path / "states.csv"
     words = ["temporal", "filter", "flow-hmm", files[0], "--model", str(out), "--smooth"]
-    done = runner().invoke(app, [*words, "--table", str(table)])
+    done = CliRunner().invoke(app, [*words, "--table", str(table)])
     assert done.exit_code in (0, 3), done.output
     states = np.loadtxt(table, delimiter=",", skiprows=1)
     assert len(states) == 24 and states[0, -2] > 0.9 and states[-1, -1] > 0.9

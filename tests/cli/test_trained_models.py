@@ -12,14 +12,14 @@ from typing import Any
 
 import numpy as np
 import pytest
-from cli_runner import runner
+from typer.testing import CliRunner
 
 import kikuchi
 from kikuchi.cli.main import app
 from kikuchi.cli.trained import ESTIMATORS
 from kikuchi.training.estimator import Estimator
 
-RUN = runner()
+RUN = CliRunner()
 RNG = np.random.default_rng(0)
 BITS = (RNG.random((60, 6)) < 0.4).astype(float)
 NUMBERS = RNG.laplace(size=(80, 3)) @ RNG.normal(size=(3, 3))

@@ -24,15 +24,13 @@ from kikuchi.temporal import (
 )
 from kikuchi.temporal.base import ExpectationMaximisation
 from kikuchi.temporal.sequences import read_sequences
+from kikuchi.temporal.state_space.coordinates import gradient, pack, unpack
 from kikuchi.temporal.state_space.inference import filter_states, sample_states
 from kikuchi.temporal.state_space.learning import (
     StateConstraints,
     expected_statistics,
-    gradient,
     maximise,
     noise_covariance,
-    pack,
-    unpack,
 )
 from kikuchi.temporal.state_space.parameters import local_level
 

@@ -21,8 +21,8 @@ from kikuchi.temporal.moments.inference import (
 from kikuchi.temporal.moments.learning import _DYNAMICS, evidence_slope
 from kikuchi.temporal.moments.models import MomentSSM
 from kikuchi.temporal.sequences import read_sequences
+from kikuchi.temporal.state_space.coordinates import pack, unpack
 from kikuchi.temporal.state_space.inference import filter_states
-from kikuchi.temporal.state_space.learning import pack, unpack
 from kikuchi.temporal.state_space.parameters import StateSpace
 
 TEXTS = ["probit", "logistic", "poisson", "student:dof=3,scale=0.2", "quantised:edges=-1;0.5;2"]

@@ -35,7 +35,7 @@ class Screen:
         """A remark beside the answer, on standard error; `always`, even on a silent screen."""
         if always or not self.quiet:
             hide_bars()
-            print(printable(text), file=sys.stderr, flush=True)
+            print(printable(text), file=sys.stderr)
 
     def answer(self, answer: Answer) -> None:
         """Facts, then tables, then remarks; nothing is computed for a silent screen."""

@@ -169,4 +169,4 @@ def root(
 
 
 def _print_error(message: str) -> None:
-    print(f"kikuchi: {printable(one_line(message))}", file=sys.stderr, flush=True)
+    print(f"kikuchi: {printable(one_line(message))}", file=sys.stderr)

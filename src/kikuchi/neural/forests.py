@@ -74,7 +74,7 @@ class ForestSolver(RowsSolver):
         return np.concatenate(entries), np.concatenate(places).astype(np.int64)
 
 
-def forest_of(graph: FactorGraph) -> kernels.Forest:
+def forest_of(graph: FactorGraph) -> kernels.ForestLayout:
     """The layout of a graph without cycles, from the leaves to a root of each tree."""
     order, upper, roots = _rooted(graph)
     offsets = graph.table_offsets.astype(np.int64)
@@ -95,7 +95,7 @@ def forest_of(graph: FactorGraph) -> kernels.Forest:
         states += np.array([graph.state_offsets[scope[k]] for k in others], dtype=int)[:, None]
         lower.append(np.tile(states.T.ravel(), shape[axis]))
         lowers[a + 1] = lowers[a] + lower[-1].size
-    return kernels.Forest(
+    return kernels.ForestLayout(
         np.array(order, dtype=np.uint32),
         offsets,
         entries,

@@ -11,6 +11,7 @@ from kikuchi.core.arrays import Array, Ints
 from kikuchi.plots import style
 
 if TYPE_CHECKING:
+    from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
 _MOST = 1500  # points of a course
@@ -26,11 +27,13 @@ def bands(
     names: Sequence[str] = (),
     start: int = 0,
     title: str | None = None,
+    times: Array | None = None,
 ) -> Figure:
     """Courses (T, n) with bands of two standard deviations, one panel each.
 
     `data` are points to draw as well: rows of time before `start` (where a forecast begins) or
-    beside the courses; infinite deviations have no band.
+    beside the courses; infinite deviations have no band. `times` are the dates (datetime64) of
+    steps from 0 on, in place of their numbers.
 
     >>> len(bands(np.zeros((5, 2)), np.ones((5, 2))).axes)
     2
@@ -40,25 +43,32 @@ def bands(
         figure, axes = style.new_figure(8.0, 0.9 + 1.5 * shown, rows=shown)
         for k, panel in enumerate(axes):
             at = _thinned(len(mean))
-            x, m, s = start + at, mean[at, k], np.where(np.isfinite(deviation[at, k]),
-                                                         deviation[at, k], np.nan)  # fmt: skip
+            x, m, s = (
+                _at(start + at, times),
+                mean[at, k],
+                np.where(np.isfinite(deviation[at, k]), deviation[at, k], np.nan),
+            )
             if data is not None:
                 points = _thinned(len(data))
-                panel.plot(points, data[points, k], ".", color=style.SOFT, markersize=2.5,
-                           label="data")  # fmt: skip
+                panel.plot(
+                    _at(points, times), data[points, k], ".", color=style.SOFT, markersize=2.5,
+                    label="data",
+                )  # fmt: skip
             panel.fill_between(x, m - 2 * s, m + 2 * s, color=style.SKY, alpha=0.35, linewidth=0,
                                label="two standard deviations")  # fmt: skip
             panel.plot(x, m, color=style.BLUE, linewidth=1.1, label="mean")
             panel.set_ylabel(style.plain(style.shorten(names[k] if k < len(names) else f"{k + 1}")))
-        axes[-1].set_xlabel("time")
+        _name_time(axes[-1], times)
         figure.legend(*axes[0].get_legend_handles_labels(), loc="outside lower left", ncols=3)
         style.set_headline(figure, title)
     return figure
 
 
-def probabilities(parts: Sequence[Array], names: Sequence[str] = ()) -> Figure:
+def probabilities(
+    parts: Sequence[Array], names: Sequence[str] = (), times: Array | None = None
+) -> Figure:
     """Probabilities of the states (T, K) of each chain as stacked areas, one panel per chain;
-    a legend names the colours of up to twelve states.
+    a legend names the colours of up to twelve states. `times` are the dates of the steps.
 
     >>> len(probabilities([np.full((4, 2), 0.5)]).axes)
     1
@@ -71,11 +81,12 @@ def probabilities(parts: Sequence[Array], names: Sequence[str] = ()) -> Figure:
         for k, (panel, p) in enumerate(zip(axes, shown, strict=True)):
             at = _thinned(len(p))
             labels = [f"state {j}" for j in range(p.shape[1])]
-            panel.stackplot(at, p[at].T, colors=colours[: p.shape[1]], linewidth=0, labels=labels)
-            panel.set(ylim=(0, 1), xlim=(0, max(len(p) - 1, 1)))
+            x = _at(at, times)
+            panel.stackplot(x, p[at].T, colors=colours[: p.shape[1]], linewidth=0, labels=labels)
+            panel.set(ylim=(0, 1), xlim=(x[0], x[-1]) if len(x) > 1 else (0, 1))
             panel.set_ylabel(style.plain(names[k] if k < len(names) else f"chain {k + 1}"))
             panel.grid(visible=False)
-        axes[-1].set_xlabel("time")
+        _name_time(axes[-1], times)
         if most <= _NAMED:
             widest = next(a for a, p in zip(axes, shown, strict=True) if p.shape[1] == most)
             handles, labels = widest.get_legend_handles_labels()
@@ -83,7 +94,9 @@ def probabilities(parts: Sequence[Array], names: Sequence[str] = ()) -> Figure:
     return figure
 
 
-def coloured_series(data: Array, states: Ints, names: Sequence[str] = ()) -> Figure:
+def coloured_series(
+    data: Array, states: Ints, names: Sequence[str] = (), times: Array | None = None
+) -> Figure:
     """Columns of a series (T, n), one panel each, with points in the colour of the state.
 
     Parameters
@@ -91,6 +104,7 @@ def coloured_series(data: Array, states: Ints, names: Sequence[str] = ()) -> Fig
     data : the series; NaN is missing.
     states : the state at each step.
     names : those of the columns.
+    times : dates of the steps (datetime64), in place of their numbers.
 
     >>> figure = coloured_series(np.zeros((4, 1)), np.array([0, 0, 1, 1]), ["load"])
     >>> [text.get_text() for text in figure.legends[0].get_texts()]
@@ -103,14 +117,17 @@ def coloured_series(data: Array, states: Ints, names: Sequence[str] = ()) -> Fig
     with style.styled():
         figure, axes = style.new_figure(8.0, 0.9 + 1.5 * shown, rows=shown)
         for k, panel in enumerate(axes):
-            panel.plot(at, data[at, k], color=style.GRID, linewidth=0.8, zorder=1)
+            panel.plot(_at(at, times), data[at, k], color=style.GRID, linewidth=0.8, zorder=1)
             for state in range(count):
                 own = at[states[at] == state]
-                panel.scatter(own, data[own, k], s=7, lw=0, color=colours[state], zorder=2,
-                              label=f"state {state}")  # fmt: skip
-            panel.set_xlim(0, max(len(data) - 1, 1))
+                panel.scatter(
+                    _at(own, times), data[own, k], s=7, lw=0, color=colours[state], zorder=2,
+                    label=f"state {state}",
+                )  # fmt: skip
+            if len(data) > 1:
+                panel.set_xlim(*_at(np.array([0, len(data) - 1]), times))
             panel.set_ylabel(style.plain(style.shorten(names[k] if k < len(names) else f"{k + 1}")))
-        axes[-1].set_xlabel("time")
+        _name_time(axes[-1], times)
         if count <= _NAMED:
             handles, labels = axes[0].get_legend_handles_labels()
             figure.legend(handles, labels, loc="outside lower left", ncols=6, markerscale=2)
@@ -160,6 +177,24 @@ def _labels(names: Sequence[Sequence[str]], number: int, count: int) -> list[str
     if number < len(names):
         return [style.plain(style.shorten(name, 12)) for name in names[number]]
     return [str(k) for k in range(count)]
+
+
+def _at(steps: Ints, times: Array | None) -> Array:
+    """Places of steps on the axis of time: their dates, or their numbers."""
+    return np.asarray(steps if times is None else times[steps])
+
+
+def _name_time(panel: Axes, times: Array | None) -> None:
+    """Label the axis of time; dates are written shortly."""
+    if times is None:
+        panel.set_xlabel("time")
+        return
+    from matplotlib.dates import AutoDateLocator, ConciseDateFormatter
+
+    locator = AutoDateLocator()  # type: ignore[no-untyped-call]
+    panel.xaxis.set_major_locator(locator)
+    formatter = ConciseDateFormatter(locator)  # type: ignore[no-untyped-call]
+    panel.xaxis.set_major_formatter(formatter)
 
 
 def _thinned(count: int) -> np.ndarray:

@@ -107,14 +107,22 @@ def _forecast(evaluation: TemporalEvaluation) -> list[Item]:
         return []
     back = evaluation.tables[0][-_BACK:]
     figure = plots.bands(
-        found.mean, found.deviation, data=back, names=evaluation.names, start=len(back)
-    )
+        found.mean, found.deviation, data=back, names=evaluation.names, start=len(back),
+        times=_ahead(evaluation, len(back), len(found.mean)),
+    )  # fmt: skip
     caption = f"The last {len(back)} rows and the forecast with two standard deviations."
     return [Picture(figure, caption), *(table for _, table in evaluation.parts())]
 
 
+def _ahead(evaluation: TemporalEvaluation, back: int, steps: int) -> Any:
+    """Dates of the last rows and of the steps after them, if the rows have dates."""
+    times = evaluation.times(steps)
+    return None if times is None else times[-(back + steps) :]
+
+
 def _answer(evaluation: TemporalEvaluation) -> list[Item]:
     kind, answer, data = evaluation.kind, evaluation.result, evaluation.tables[0]
+    times = evaluation.times()
     if answer is None:
         return []
     if evaluation.task == "sample":
@@ -124,7 +132,8 @@ def _answer(evaluation: TemporalEvaluation) -> list[Item]:
     if evaluation.task == "forecast":
         back = data[-_BACK:]
         figure = plots.bands(answer.mean, answer.deviation, data=back, names=evaluation.names,
-                             start=len(back))  # fmt: skip
+                             start=len(back),
+                             times=_ahead(evaluation, len(back), len(answer.mean)))  # fmt: skip
         return [Picture(figure, f"The last {len(back)} rows of the data and the forecast with "
                                 "two standard deviations.")]  # fmt: skip
     if kind == "probit":
@@ -140,14 +149,15 @@ def _answer(evaluation: TemporalEvaluation) -> list[Item]:
         parts = [parts] if kind == "hmm" else parts
         names = ["probability"] if kind == "hmm" else []
         caption = "Probabilities of the states at each step."
-        shown: list[Item] = [Picture(plots.probabilities(parts, names), caption)]
+        shown: list[Item] = [Picture(plots.probabilities(parts, names, times), caption)]
         if kind == "hmm" and len(data) == len(parts[0]):
-            figure = plots.coloured_series(data, parts[0].argmax(axis=1), evaluation.names)
+            figure = plots.coloured_series(data, parts[0].argmax(axis=1), evaluation.names, times)
             shown.insert(0, Picture(figure, "The series, coloured by the most probable state."))
         return shown
     items: list[Item] = [
         Picture(plots.bands(answer.mean, answer.deviation,
-                            names=[f"state {k}" for k in range(answer.mean.shape[1])]),
+                            names=[f"state {k}" for k in range(answer.mean.shape[1])],
+                            times=times),
                 "States with two standard deviations.")
     ]  # fmt: skip
     if kind == "ssm" and not evaluation.estimator.model_.varying:
@@ -156,6 +166,6 @@ def _answer(evaluation: TemporalEvaluation) -> list[Item]:
             spread = np.einsum("mi,tij,mj->tm", m.output, answer.covariance, m.output)
             mean = answer.mean @ m.output.T + m.output_offset
             finite = np.sqrt(np.where(np.isfinite(spread), np.maximum(spread, 0), np.inf))
-            figure = plots.bands(mean, finite, data=data, names=evaluation.names)
+            figure = plots.bands(mean, finite, data=data, names=evaluation.names, times=times)
             items.append(Picture(figure, "What the states say about the outputs, and the data."))
     return items

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import math
 from abc import abstractmethod
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar, Generic, Literal, Protocol, Self, TypeVar
+from typing import Any, ClassVar, Generic, Literal, Self
 
 import numpy as np
 
@@ -18,11 +18,12 @@ from kikuchi.core.arrays import Array
 from kikuchi.core.budget import Budget
 from kikuchi.core.errors import DataError, ModelError
 from kikuchi.core.interrupts import safe_interrupts
-from kikuchi.core.lbfgs import Lbfgs, Objective
+from kikuchi.core.log import warn_caller
 from kikuchi.core.methods import constructor
 from kikuchi.core.options import option
-from kikuchi.core.run import Run, State, Step
+from kikuchi.core.run import Run
 from kikuchi.core.seeds import generator
+from kikuchi.temporal.ascent import ExpectationMaximisation, GradientAscent, Model
 from kikuchi.temporal.sequences import (
     Sequences,
     check_columns,
@@ -38,133 +39,6 @@ from kikuchi.training.resuming import StateFile, fit_checkpoint, iterate_resumab
 from kikuchi.training.trainer import TrainingTrace
 
 _RESIDUAL = "change of the objective per row"
-_ROUNDING = 1e-6  # fall of an objective, relative to its size, that may be rounding
-
-
-class ArrayModel(Protocol):
-    """Parameters that can be written as plain arrays."""
-
-    def to_arrays(self) -> Arrays:
-        """Parameters by name."""
-
-
-Model = TypeVar("Model", bound=ArrayModel)
-
-
-class ExpectationMaximisation(Generic[Model]):
-    """Expectation and maximisation in turn; the objective is the log-likelihood (or a bound on it).
-
-    `expectation` answers the objective and statistics of a model, `maximisation` the model of
-    statistics. The step that is reported is that of the model in hand, whose objective is known.
-    With `rises` an objective that falls ends the steps.
-    """
-
-    varying = ("carried/",)
-
-    def __init__(
-        self,
-        model: Model,
-        expectation: Callable[[Model], tuple[float, Any]],
-        maximisation: Callable[[Model, Any], Model],
-        read: Callable[[Arrays], Model],
-        rows: int,
-        carried: Callable[[], Arrays] = dict,
-        restore_carried: Callable[[Arrays], None] = lambda arrays: None,
-        rises: bool = False,
-    ) -> None:
-        self.model, self.rows, self.rises = model, rows, rises
-        self.carried, self.restore_carried = carried, restore_carried
-        self.expectation, self.maximisation, self.read = expectation, maximisation, read
-        self.iterations, self.before = 0, -math.inf
-        self._statistics: Any = None
-        self.failure = ""
-
-    def state(self) -> State:
-        """Everything that the next step depends on."""
-        told = {"iterations": np.array(self.iterations), "before": np.array(self.before)}
-        beside = prefixed(self.carried(), "carried")
-        return {**told, **prefixed(self.model.to_arrays(), "model"), **beside}
-
-    def restore(self, state: State) -> None:
-        """Go on where the state was taken."""
-        self.model = self.read(part(state, "model"))
-        self.iterations, self.before = int(state["iterations"]), float(state["before"])
-        self.restore_carried(part(state, "carried"))
-        self._statistics = self.expectation(self.model)[1]
-
-    def steps(self) -> Iterator[Step]:
-        """One step per round; the residual is the change of the objective per row.
-
-        They end where the next model has no objective; `failure` is then the reason.
-        """
-        while True:
-            try:
-                model = self._next()
-                objective, statistics = self.expectation(model)
-                self._check(objective)
-            except (ModelError, np.linalg.LinAlgError) as error:
-                if not self.iterations:
-                    raise
-                self.failure = str(error)
-                return
-            self.model, self._statistics = model, statistics
-            change = abs(objective - self.before) / self.rows
-            self.iterations += 1
-            self.before = objective
-            yield Step(self.iterations, change, objective)
-
-    def _check(self, objective: float) -> None:
-        if not math.isfinite(objective):
-            raise ModelError("the log-likelihood is not finite")
-        fall = self.before - objective
-        if self.rises and fall > _ROUNDING * max(abs(objective), self.rows):
-            raise ModelError(f"rounding made the log-likelihood fall by {fall:.3g}")
-
-    def _next(self) -> Model:
-        if self._statistics is None:
-            return self.model
-        return self.maximisation(self.model, self._statistics)
-
-
-class GradientAscent:
-    """L-BFGS steps up the log-likelihood, `objective` being minus it per row with its gradient.
-
-    Where no step goes up, they have converged if the gradient is as small as a gain of `tol` makes
-    it; otherwise they end, and `failure` is the reason.
-    """
-
-    varying = ("moves", "changes")
-
-    def __init__(self, objective: Objective, start: Array, rows: int, tol: float) -> None:
-        self.objective, self.rows, self.failure = objective, rows, ""
-        self.flat = 10.0 * math.sqrt(max(tol, 1e-12))
-        self.descent = Lbfgs(objective, start)
-        self.iterations = 0
-
-    def state(self) -> State:
-        """Everything that the next step depends on."""
-        return {"iterations": np.array(self.iterations), **self.descent.state}
-
-    def restore(self, state: State) -> None:
-        """Go on where the state was taken."""
-        self.iterations = int(state["iterations"])
-        self.descent = Lbfgs(self.objective, self.descent.point, state=state)
-
-    def steps(self) -> Iterator[Step]:
-        """One step per round; the residual is the gain per row, 0 where no step goes up."""
-        while True:
-            before = self.descent.value
-            moved = self.descent.step()
-            if not moved and self.descent.residual > self.flat:
-                self.failure = (
-                    f"no step increases the log-likelihood, although its gradient per row is "
-                    f"{self.descent.residual:.2g}: the parameters are at a limit of what can be "
-                    "computed"
-                )
-                return
-            self.iterations += 1
-            gain = max(before - self.descent.value, 0.0) if moved else 0.0
-            yield Step(self.iterations, gain, -self.descent.value * self.rows)
 
 
 class Fitted(Generic[Model]):
@@ -224,7 +98,7 @@ class SequenceEstimator(Estimator):
         return 0.0
 
     def _doubts(self, model: Any) -> list[str]:
-        """Reasons not to rely on the parameters of a fit, however it ended."""
+        """Reasons not to rely on the parameters of a fit, however it ended; each is a warning."""
         return []
 
     def _carried(self) -> Arrays:
@@ -271,45 +145,40 @@ class SequenceEstimator(Estimator):
 
     # ------------------------------------------------------------------ learning
 
-    @safe_interrupts()
     def _fit(self, sequences: Sequences, method: str, beside: Array | None = None) -> Self:
+        self._iterate(sequences, method, beside)
+        for text in self._doubts(self.model_):
+            warn_caller(f"{type(self).__name__}: {text}")
+        return self
+
+    @safe_interrupts()
+    def _iterate(self, sequences: Sequences, method: str, beside: Array | None) -> None:
         self._check_options()
         rng = generator(self.random_state)
         model = self._begin(sequences, rng)
-        learn = self._learn_em if method == "em" else self._learn_gradient
         stacked = sequences.stacked()
         lengths = np.array([len(t) for t in sequences.tables], dtype=np.float64)
         rows = np.concatenate([stacked.ravel(), lengths, np.zeros(0) if beside is None else beside])
-        learn(model, sequences, rows)
-        return self
+        run = self._sequence_run("log-likelihood")
+        checkpoint = fit_checkpoint(self, rows)
+        store = None if checkpoint is None else StateFile(checkpoint)
+        work = self._work(model, sequences, method)
+        done, converged = iterate_resumable(
+            run, work, work.steps(), store, tol=self.tol, limit=self.max_iter
+        )
+        self._conclude(work.model, run, done, converged, work.failure)
+        self.log_likelihood_ -= self._beside(work.model)
 
     def _sequence_run(self, name: str) -> Run:
         trace = TrainingTrace()
         trace.objective_name, trace.residual_name = name, _RESIDUAL
         return Run(Budget(seconds=self.seconds).start(), self._told(), trace)
 
-    def _learn_em(self, model: Any, sequences: Sequences, rows: Array) -> None:
-        em: ExpectationMaximisation[Any] = ExpectationMaximisation(
-            model,
-            lambda m: self._expectation(m, sequences),
-            self._maximisation,
-            self._read_model,
-            sequences.rows,
-            self._carried,
-            self._restore_carried,
-            self._rises,
-        )
-        run = self._sequence_run("log-likelihood")
-        checkpoint = fit_checkpoint(self, rows)
-        store = None if checkpoint is None else StateFile(checkpoint)
-        done, converged = iterate_resumable(
-            run, em, em.steps(), store, tol=self.tol, limit=self.max_iter
-        )
-        self._conclude(em.model, run, done, converged, em.failure)
-        self.log_likelihood_ -= self._beside(em.model)
-
-    def _learn_gradient(self, model: Any, sequences: Sequences, rows: Array) -> None:
-        count = sequences.rows
+    def _work(self, model: Any, sequences: Sequences, method: str) -> Any:
+        """What learns from a model on: it has `steps`, `state`, `restore`, `model`, `failure`."""
+        if method == "em":
+            return self._em(model, sequences)
+        count = sequences.observed
 
         def objective(vector: Array) -> tuple[float, Array]:
             try:
@@ -319,16 +188,22 @@ class SequenceEstimator(Estimator):
                 return math.inf, np.zeros_like(vector)
             return -value / count, -self._gradient(current, statistics) / count
 
-        ascent = GradientAscent(objective, self._pack(model), count, self.tol)
-        run = self._sequence_run("log-likelihood")
-        checkpoint = fit_checkpoint(self, rows)
-        store = None if checkpoint is None else StateFile(checkpoint)
-        done, converged = iterate_resumable(
-            run, ascent, ascent.steps(), store, tol=self.tol, limit=self.max_iter
+        def unpack(vector: Array) -> Any:
+            return self._unpack(model, vector)
+
+        return GradientAscent(objective, self._pack(model), count, self.tol, unpack)
+
+    def _em(self, model: Any, sequences: Sequences) -> ExpectationMaximisation[Any]:
+        return ExpectationMaximisation(
+            model,
+            lambda m: self._expectation(m, sequences),
+            self._maximisation,
+            self._read_model,
+            sequences.observed,
+            self._carried,
+            self._restore_carried,
+            self._rises,
         )
-        found = self._unpack(model, ascent.descent.point)
-        self._conclude(found, run, done, converged, ascent.failure)
-        self.log_likelihood_ -= self._beside(found)
 
     def _conclude(
         self, model: Any, run: Run, done: int, converged: bool, failure: str = ""
@@ -343,7 +218,8 @@ class SequenceEstimator(Estimator):
         stopped = "converged" if converged else run.stopped
         if not converged:
             ends = {
-                "iterations": f"not converged after {done} iterations; raise max_iter",
+                "iterations": f"not converged after {done} iterations (the log-likelihood per row "
+                f"still changes by {run.trace.residual[-1]:.2g}, tol {self.tol:g}); raise max_iter",
                 "seconds": "the time limit ended the fit before it converged",
                 "interrupted": "the fit was interrupted; this is the best so far",
                 "diverged": f"iteration {done + 1} failed; these are the parameters before it. "

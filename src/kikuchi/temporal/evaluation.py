@@ -4,18 +4,37 @@ from __future__ import annotations
 
 import warnings
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from kikuchi.core import text
 from kikuchi.core.answer import Answer, TextTable
 from kikuchi.core.arrays import Array, Ints
+from kikuchi.core.dates import DateIndex
 from kikuchi.core.errors import MethodError
 from kikuchi.training.estimator import Estimator
 
 _SHOWN_ROWS = 5  # of an answer, on the screen
 TASKS = ("fit", "filter", "forecast", "sample")
+
+
+@dataclass(frozen=True)
+class DatedRows:
+    """The dates of a sequence: the column that holds them, the dates themselves, and how many of
+    them have no row in the file.
+    """
+
+    column: str
+    index: DateIndex
+    gaps: int
+
+
+class RowLabels(NamedTuple):
+    """Dates of the rows of an answer, and the name of their column."""
+
+    column: str
+    labels: list[str]
 
 
 @dataclass(eq=False)
@@ -27,7 +46,8 @@ class TemporalEvaluation(Answer):
     estimator, kind (word of the command line), task, tables (the sequences), names (of columns),
     seconds (of the fit and of the task), columns (names of `rows`), rows (the answer as one table;
     sequences below each other), result (the object that the estimator answered for the first
-    sequence), forecast (of the steps after the first sequence, where a fit was asked for it).
+    sequence), forecast (of the steps after the first sequence, where a fit was asked for it),
+    dates (of each sequence; None where its file has none).
     """
 
     estimator: Any
@@ -41,6 +61,37 @@ class TemporalEvaluation(Answer):
     result: Any = None
     labels: list[Any] = field(default_factory=list)
     forecast: Any = None
+    dates: list[DatedRows | None] = field(default_factory=list)
+
+    def index(self) -> RowLabels | None:
+        """The dates of `rows`; None where they have none."""
+        if self.task == "sample" or not self.columns:
+            return None
+        steps = len(self.rows) // len(self.tables) if self.task == "forecast" else None
+        return self._labels(self.dates, steps)
+
+    def forecast_index(self) -> RowLabels | None:
+        """The dates of the forecast of a fit."""
+        if self.forecast is None:
+            return None
+        return self._labels(self.dates[:1], len(self.forecast.mean))
+
+    def _labels(self, dates: list[DatedRows | None], ahead: int | None) -> RowLabels | None:
+        """Dates of sequences, or of so many steps after each."""
+        known = [d for d in dates if d is not None]
+        if not known or len(known) < len(dates):
+            return None
+        labels: list[str] = []
+        for d in known:
+            labels += d.index.labels() if ahead is None else d.index.labels(d.index.count, ahead)
+        return RowLabels(known[0].column, labels)
+
+    def times(self, ahead: int = 0) -> Any:
+        """The dates of the first sequence and of so many steps after it, as datetime64; None
+        without.
+        """
+        first = self.dates[0] if self.dates else None
+        return None if first is None else first.index.times(0, first.index.count + ahead)
 
     @property
     def warnings(self) -> list[str]:
@@ -76,11 +127,22 @@ class TemporalEvaluation(Answer):
             ("model", f"{type(e).__name__} ({self.kind})"),
             ("data", f"{text.count(rows, 'row')} of {text.count(self.tables[0].shape[1], 'column')}"
                      f" in {text.count(len(self.tables), 'sequence')}"),
+            *self._date_facts(),
             ("fit", self._ending()),
         ]  # fmt: skip
         if np.isfinite(self.log_likelihood):
             told.append((self.objective, f"{self.log_likelihood:.4f}"))
         return [*told, *self._model_facts()]
+
+    def _date_facts(self) -> list[tuple[str, str]]:
+        """From when to when, by which step, and how many steps have no row."""
+        known = [d for d in self.dates if d is not None]
+        if not known:
+            return []
+        index, gaps = known[0].index, sum(d.gaps for d in known)
+        ends = f"{index.labels(0, 1)[0]} to {index.labels(index.count - 1, 1)[0]}"
+        missing = f", {gaps} without a row" if gaps else ""
+        return [("dates", f"{ends} by {index.name}{missing}")]
 
     def _ending(self) -> str:
         e: Estimator = self.estimator
@@ -110,9 +172,12 @@ class TemporalEvaluation(Answer):
         if not self.rows.size or self.task == "sample":
             return None
         first = 0 if self.task == "forecast" else max(len(self.rows) - _SHOWN_ROWS, 0)
-        label = "step" if self.task == "forecast" else "row"
+        label, index = "step" if self.task == "forecast" else "row", self.index()
         shown = self.rows[first : first + _SHOWN_ROWS]
-        cells = [[str(first + k + 1), *(f"{x:.4g}" for x in row)] for k, row in enumerate(shown)]
+        at = [str(first + k + 1) for k in range(len(shown))]
+        if index is not None:
+            label, at = index.column, index.labels[first : first + _SHOWN_ROWS]
+        cells = [[name, *(f"{x:.4g}" for x in row)] for name, row in zip(at, shown, strict=True)]
         return TextTable([label, *self.columns], cells, range(len(self.columns) + 1))
 
     def _regimes(self) -> TextTable:
@@ -135,19 +200,26 @@ class TemporalEvaluation(Answer):
         if self.forecast is None:
             return []
         mean, deviation = self.forecast.mean, self.forecast.deviation
+        index = self.forecast_index()
+        at = [str(k + 1) for k in range(len(mean))] if index is None else index.labels
         rows = [
-            [str(k + 1), *(f"{m:.4g} ± {d:.2g}" for m, d in zip(*step, strict=True))]
+            [at[k], *(f"{m:.4g} ± {d:.2g}" for m, d in zip(*step, strict=True))]
             for k, step in enumerate(zip(mean, deviation, strict=True))
         ]
-        steps = text.count(len(rows), "step")
-        table = TextTable(["step", *self.names], rows, range(len(self.names) + 1))
+        steps, label = text.count(len(rows), "step"), "step" if index is None else index.column
+        table = TextTable([label, *self.names], rows, range(len(self.names) + 1))
         return [(["", f"forecast of {steps} after the last row (± standard deviation)"], table)]
 
     def remarks(self) -> list[str]:
         """Which state a hidden Markov model was in when, and where the rest of the answer is."""
         lines = []
         if self.kind == "hmm" and self.task == "fit" and self.result is not None:
-            lines.append(f"states by rows: {_runs(self.result.probabilities.argmax(axis=1))}")
+            first = self.dates[0] if self.dates else None
+            labels = None if first is None else first.index.labels()
+            by = "rows" if first is None else first.column
+            lines.append(
+                f"states by {by}: {_runs(self.result.probabilities.argmax(axis=1), labels)}"
+            )
         if self.task in ("filter", "fit", "forecast") and len(self.rows) > _SHOWN_ROWS:
             lines.append(f"all {len(self.rows)} rows: --table OUT.csv or --json OUT")
         return ["", *lines] if lines else []
@@ -168,22 +240,30 @@ class TemporalEvaluation(Answer):
         if self.columns:
             told["columns"] = self.columns
             told["rows"] = self.rows.tolist()
+            told |= _plain_index(self.index())
         if self.forecast is not None:
             columns, rows = _moments(self.forecast, self.names)
-            told["forecast"] = {"columns": columns, "rows": rows.tolist()}
+            found = {"columns": columns, "rows": rows.tolist()}
+            told["forecast"] = found | _plain_index(self.forecast_index())
         return told
 
 
-def _runs(states: Ints, most: int = 12) -> str:
-    """Stretches of one state, counted from row 1.
+def _plain_index(index: RowLabels | None) -> dict[str, Any]:
+    return {} if index is None else {"index": {"column": index.column, "labels": index.labels}}
+
+
+def _runs(states: Ints, labels: list[str] | None = None, most: int = 12) -> str:
+    """Stretches of one state, counted from row 1 or named by the labels of the rows.
 
     >>> _runs(np.array([0, 0, 1, 1, 1, 0]))
     '0 in 1-2, 1 in 3-5, 0 in 6'
     """
     ends = [*(np.flatnonzero(np.diff(states)) + 1).tolist(), len(states)]
     firsts = [0, *ends[:-1]]
+    names = labels or [str(k + 1) for k in range(len(states))]
+    to = "-" if labels is None else " to "
     runs = [
-        f"{states[a]} in {a + 1}" + (f"-{b}" if b > a + 1 else "")
+        f"{states[a]} in {names[a]}" + (f"{to}{names[b - 1]}" if b > a + 1 else "")
         for a, b in zip(firsts, ends, strict=True)
     ]
     more = f", and {len(runs) - most} more stretches" if len(runs) > most else ""

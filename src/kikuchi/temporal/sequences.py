@@ -32,6 +32,11 @@ class Sequences(NamedTuple):
         """Number of rows of all sequences."""
         return sum(map(len, self.tables))
 
+    @property
+    def observed(self) -> int:
+        """Number of rows with at least one value."""
+        return sum(int((~np.isnan(table)).any(axis=1).sum()) for table in self.tables)
+
     def stacked(self) -> Array:
         """All rows below each other."""
         return np.concatenate(self.tables)

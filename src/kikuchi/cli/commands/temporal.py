@@ -23,7 +23,7 @@ from kikuchi.core.errors import DataError, MethodError
 if TYPE_CHECKING:
     from kikuchi.core.arrays import Array
     from kikuchi.core.tables import Table
-    from kikuchi.temporal.evaluation import TemporalEvaluation
+    from kikuchi.temporal.evaluation import DatedRows, TemporalEvaluation
 
 KINDS = EstimatorOptions(
     "kikuchi.temporal",
@@ -160,7 +160,9 @@ def _run(
         with bar:
             _fit(estimator, kind, tables, inputs, labels)
         estimator.set_params(progress=None)
-    evaluation = TemporalEvaluation(estimator, like, task, tables, names, 0.0, labels=labels)
+    evaluation = TemporalEvaluation(
+        estimator, like, task, tables, names, 0.0, labels=labels, dates=[r.dates for r in read]
+    )
     _carry_out(
         evaluation, wanted, inputs is not None, seed, chosen.method, fitted_now=fitted is None
     )
@@ -356,6 +358,7 @@ class _Read:
     inputs: Any
     labels: Any
     has_names: bool
+    dates: DatedRows | None = None
 
     @property
     def known_names(self) -> list[str] | None:
@@ -414,11 +417,18 @@ def _table(source: str, chosen: SequenceOptions, kind: str, fitted: _FittedFile 
     if values.ndim != 2:
         raise DataError(f"{source}: has {values.ndim} axes; give rows and columns")
     names = list(table.names or _numbered(values.shape[1]))
+    dates, values = _dated(source, table, values, names)
+    every = [name for name in names if dates is None or name != dates.column]
     inputs = _named(source, names, chosen.inputs) if chosen.inputs else []
     label = _label(source, names, chosen, fitted) if kind == "probit" else []
     taken = [*inputs, *label]
-    wanted = _named(source, names, chosen.columns) if chosen.columns else names
+    wanted = _named(source, names, chosen.columns) if chosen.columns else every
     wanted = [name for name in wanted if name not in taken]
+    if dates is not None and dates.column in [*wanted, *taken]:
+        raise DataError(
+            f"{source}: column '{dates.column}' holds the dates of the rows; leave it out of "
+            "--columns, --inputs and --label"
+        )
     if not wanted:
         raise DataError(f"{source}: no column is left to model; it has {', '.join(names)}")
     pick = [names.index(name) for name in wanted]
@@ -431,7 +441,42 @@ def _table(source: str, chosen: SequenceOptions, kind: str, fitted: _FittedFile 
         values[:, [names.index(name) for name in inputs]],
         values[:, names.index(label[0])] if label else None,
         table.names is not None,
+        dates,
     )
+
+
+def _dated(
+    source: str, table: Table, values: Array, names: list[str]
+) -> tuple[DatedRows | None, Array]:
+    """The dates of the rows, if a column holds some, and the rows with one for each date: dates
+    that are not in the file have rows of missing values.
+    """
+    import numpy as np
+
+    from kikuchi.core.dates import looks_like_date, read_dates
+    from kikuchi.temporal.evaluation import DatedRows
+
+    for k, name in enumerate(names):
+        column, known = values[:, k], table.texts.get(k)
+        if known is not None and all(map(looks_like_date, known)):
+            words = ["" if np.isnan(code) else str(known[int(code)]) for code in column]
+        elif known is None and name.lower() == "year" and _are_years(column):
+            words = [f"{int(year)}" for year in column]
+        else:
+            continue
+        place = f"{source}, column '{name}'"
+        index, steps = read_dates(words, place=place, lines=table.lines)
+        filled = np.full((index.count, values.shape[1]), np.nan)
+        filled[steps] = values
+        return DatedRows(name, index, index.count - len(values)), filled
+    return None, values
+
+
+def _are_years(column: Array) -> bool:
+    import numpy as np
+
+    whole = np.isfinite(column).all() and (column == np.round(column)).all()
+    return bool(whole and ((column >= 1000) & (column < 3000)).all())
 
 
 def _numbered(count: int) -> list[str]:
@@ -483,8 +528,10 @@ def _write(evaluation: TemporalEvaluation, path: Path) -> None:
     from kikuchi.core.text import spreadsheet_cell
 
     with atomic_write(path) as file:
-        file.write(",".join(map(spreadsheet_cell, evaluation.columns)) + "\n")
+        index = evaluation.index()
+        head = [*([] if index is None else [index.column]), *evaluation.columns]
+        file.write(",".join(map(spreadsheet_cell, head)) + "\n")
         whole = [name in ("sequence", "state") for name in evaluation.columns]
-        for row in evaluation.rows.tolist():
+        for k, row in enumerate(evaluation.rows.tolist()):
             cells = [repr(int(x) if n else x) for x, n in zip(row, whole, strict=True)]
-            file.write(",".join(cells) + "\n")
+            file.write(",".join(cells if index is None else [index.labels[k], *cells]) + "\n")

@@ -19,7 +19,7 @@ from kikuchi.core.arrays import U4, Ints
 from kikuchi.core.compiled import njit
 
 
-class Forest(NamedTuple):
+class ForestLayout(NamedTuple):
     """The layout, see above; `roots` has one variable of each tree."""
 
     order: U4

@@ -148,7 +148,7 @@ class HMM(ChainEstimator, Fitted[HiddenMarkov]):
     tied: bool = option(False, "One covariance for all states.")
     components: int = option(2, "Gaussians of each state of a mixture.", low=1)
     restarts: int = option(
-        1, "Starts: k-means, then random ones; the best after 40 iterations is kept.", low=1
+        10, "Starts: k-means, then random ones; the best after 40 iterations is kept.", low=1
     )
     start: HiddenMarkov | None = option(None, "Parameters before learning; by default by k-means.")
 
@@ -164,7 +164,7 @@ class HMM(ChainEstimator, Fitted[HiddenMarkov]):
                 raise DataError(f"start has {self.start.n_states} states, asked for {self.states}")
             return self.start
         best, highest = self._guess(sequences.stacked(), rng), -np.inf
-        if self.restarts == 1:
+        if self.restarts == 1 or self.states == 1 or self.emission == "given":  # equal starts
             return best
         model, clock = best, Budget(seconds=self.seconds).start()
         for number in range(self.restarts):

@@ -13,13 +13,11 @@ from kikuchi.temporal.gaussian import is_positive
 from kikuchi.temporal.moments.emissions import ScalarEmission
 from kikuchi.temporal.moments.inference import site_smoother
 from kikuchi.temporal.sequences import Sequences
+from kikuchi.temporal.state_space.coordinates import gradient, pack, unpack
 from kikuchi.temporal.state_space.learning import (
     StateConstraints,
     StateStatistics,
-    gradient,
     maximise,
-    pack,
-    unpack,
 )
 from kikuchi.temporal.state_space.parameters import StateSpace
 

@@ -1,4 +1,4 @@
-"""Learning a `StateSpace`: expected statistics, constrained maximisation, and the gradient.
+"""Learning a `StateSpace`: expected statistics, constrained maximisation, and a first guess.
 
 Both equations of the model are regressions with noise: x_t on (x_t-1, u_t, 1) and y_t on
 (x_t, u_t, 1). A statistic is a sum of expected products; everything that is learnt, and the
@@ -15,13 +15,7 @@ import numpy as np
 
 from kikuchi.core.arrays import Array, Ints
 from kikuchi.core.errors import MethodError, suggestion
-from kikuchi.temporal.covariances import (
-    covariance_slope,
-    pack_covariance,
-    packed_length,
-    structured,
-    unpack_covariance,
-)
+from kikuchi.temporal.covariances import structured
 from kikuchi.temporal.sequences import Sequences
 from kikuchi.temporal.state_space.inference import smooth_states
 from kikuchi.temporal.state_space.parameters import StateSpace
@@ -34,6 +28,8 @@ NOISES = {"state_noise": STATE, "output_noise": OUTPUT}
 NAMES = (*STATE, *OUTPUT, *NOISES, "initial_mean", "initial_covariance")
 _RIDGE = 1e-12  # of the largest eigenvalue, where regressors are collinear
 _FLOOR = 1e-10  # of noise variances, relative to the variance of what they explain
+_LAGS = 10  # rows of the past from which a first guess predicts
+_STABLE = 0.995  # largest eigenvalue of the transition of a first guess
 
 
 @dataclass
@@ -381,7 +377,7 @@ def maximise(
         regression = statistics.state if noise == "state_noise" else statistics.output
         floor = regression.floor
         if constraints.first == "noise" and noise == "state_noise":
-            regression = _with_noise_steps(model, regression, second, count)
+            regression = with_noise_steps(model, regression, second, count)
         if not regression.count:
             continue
         number, values = constraints.free(model, names)
@@ -390,10 +386,10 @@ def maximise(
         if noise not in constraints.fixed:
             scatter = regression.scatter(w) / regression.count
             changes[noise] = structured(scatter, getattr(constraints, noise), floor)
-    return _tied(model.updated(**changes), constraints)
+    return with_tied_start(model.updated(**changes), constraints)
 
 
-def _with_noise_steps(
+def with_noise_steps(
     model: StateSpace, regression: Regression, second: Array, count: int
 ) -> Regression:
     """The regression of the states with the steps that lead to the first ones."""
@@ -402,7 +398,7 @@ def _with_noise_steps(
     return out
 
 
-def _tied(model: StateSpace, constraints: StateConstraints) -> StateSpace:
+def with_tied_start(model: StateSpace, constraints: StateConstraints) -> StateSpace:
     """The model with the covariance of the first state that follows from the others."""
     if constraints.first != "noise" or model.is_flat:
         return model
@@ -453,134 +449,82 @@ def _ridged(gram: Array) -> Array:
     return np.asarray(gram + _RIDGE * max(values[-1], 1e-300) * np.eye(len(gram)))
 
 
-# ---------------------------------------------------------------------- gradient
-
-
-def pack(model: StateSpace, constraints: StateConstraints) -> Array:
-    """Free parameters as one unconstrained vector: coefficients, logarithms and factors."""
-    parts = []
-    for noise, names in NOISES.items():
-        number, values = constraints.free(model, names)
-        count = int(number.max(initial=-1)) + 1
-        theta = np.zeros(count)
-        theta[number[number >= 0]] = values[number >= 0]
-        parts.append(theta)
-        if noise not in constraints.fixed | constraints.held(model):
-            parts.append(pack_covariance(getattr(model, noise), getattr(constraints, noise)))
-    if constraints.learns(model, "initial_mean"):
-        parts.append(np.asarray(model.initial_mean))
-    if constraints.learns(model, "initial_covariance"):
-        parts.append(pack_covariance(model.initial_covariance, "full"))
-    return np.concatenate(parts)
-
-
-def unpack(model: StateSpace, vector: Array, constraints: StateConstraints) -> StateSpace:
-    """The inverse of `pack`."""
-    changes: dict[str, Any] = {}
-    held, at = constraints.held(model), 0
-    for noise, names in NOISES.items():
-        number, values = constraints.free(model, names)
-        count = int(number.max(initial=-1)) + 1
-        if noise not in held:
-            w = np.where(number >= 0, vector[at : at + count][number] if count else values, values)
-            changes |= split_coefficients(model, names, w)
-        at += count
-        if noise not in constraints.fixed | held:
-            size = len(getattr(model, noise))
-            length = packed_length(size, getattr(constraints, noise))
-            changes[noise] = unpack_covariance(vector[at : at + length], size,
-                                           getattr(constraints, noise))  # fmt: skip
-            at += length
-    n = model.n_states
-    if constraints.learns(model, "initial_mean"):
-        changes["initial_mean"] = vector[at : at + n]
-        at += n
-    if constraints.learns(model, "initial_covariance"):
-        changes["initial_covariance"] = unpack_covariance(vector[at:], n, "full")
-    return _tied(model.updated(**changes), constraints)
-
-
-def gradient(
-    model: StateSpace, statistics: StateStatistics, constraints: StateConstraints
-) -> Array:
-    """Gradient of the log-likelihood along `pack`: that of the expected log-likelihood."""
-    parts = []
-    for noise, names in NOISES.items():
-        if noise in constraints.held(model):
-            continue
-        regression = statistics.state if noise == "state_noise" else statistics.output
-        if constraints.first == "noise" and noise == "state_noise":
-            regression = _with_noise_steps(
-                model, regression, statistics.first_scatter, statistics.sequences
-            )
-        number, values = constraints.free(model, names)
-        theta = np.zeros(int(number.max(initial=-1)) + 1)
-        covariance = getattr(model, noise)
-        change = values - regression.base
-        slope = np.linalg.solve(covariance, regression.ez - change @ regression.zz)
-        np.add.at(theta, number[number >= 0], slope[number >= 0])
-        parts.append(theta)
-        if noise not in constraints.fixed:
-            scatter, structure = regression.scatter(values), getattr(constraints, noise)
-            parts.append(covariance_slope(scatter, regression.count, covariance, structure))
-    if constraints.learns(model, "initial_mean"):
-        parts.append(np.linalg.solve(model.initial_covariance, statistics.first_error))
-    if constraints.learns(model, "initial_covariance"):
-        parts.append(
-            covariance_slope(
-                statistics.first_scatter, statistics.sequences, model.initial_covariance, "full"
-            )
-        )
-    return np.concatenate(parts)
-
-
 # ---------------------------------------------------------------------- the beginning
 
 
 def first_guess(
     sequences: Sequences, inputs: list[Array], n: int, rng: np.random.Generator
 ) -> StateSpace:
-    """Parameters by principal components of outputs side by side with their past (as many lags as
-    the states need), and regressions between them; missing outputs are interpolated.
+    """Parameters by canonical correlations of the past and the future of each step, whose leading
+    directions are the states, and by regressions between states and outputs; missing outputs are
+    interpolated.
     """
-    tables = [_filled(t) for t in sequences.tables]
-    m = sequences.width
-    mean = np.concatenate(tables).mean(axis=0)
-    lags = -(-2 * n // m)
-    lags = max(1, min(lags, max(len(t) for t in tables) // 2))
-    windows = [_windows(t - mean, lags) for t in tables if len(t) >= lags]
-    stacked = np.concatenate(windows)
-    _, sizes, axes = np.linalg.svd(stacked, full_matrices=False)
-    keep = min(n, len(sizes))
-    scale = np.maximum(sizes[:keep], 1e-8 * sizes[0] + 1e-300) / np.sqrt(len(stacked))
-    project = (axes[:keep] / scale[:, None]).T
+    m, k = sequences.width, inputs[0].shape[1]
+    mean = np.nanmean(sequences.stacked(), axis=0)
+    tables = [_filled(t) - mean for t in sequences.tables]
+    lags = _lags(tables, n)
+    windows = [_windows(t, lags) for t in tables]
+    project = _predictors(tables, windows, lags, n)
     states = [w @ project for w in windows]
-    if keep < n:  # fewer directions than states: the rest begins as noise
-        states = [np.hstack([s, 0.1 * rng.normal(size=(len(s), n - keep))]) for s in states]
-    past = np.concatenate([s[:-1] for s in states]) if len(stacked) > len(states) else stacked[:0]
-    a = 0.5 * np.eye(n)
-    q = np.eye(n)
-    if len(past) > n:
-        now = np.concatenate([s[1:] for s in states])
-        a = np.linalg.lstsq(past, now, rcond=None)[0].T
-        radius = float(np.abs(np.linalg.eigvals(a)).max())
-        a = a / max(radius / 0.98, 1.0)
-        q = np.cov((now - past @ a.T).T).reshape(n, n) + 1e-3 * np.eye(n)
-    x = np.concatenate(states)
-    y = np.concatenate([t[lags - 1 :] for t in tables if len(t) >= lags]) - mean
-    c = np.linalg.lstsq(x, y, rcond=None)[0].T
+    lacking = n - project.shape[1]
+    if lacking:  # fewer directions than states: the rest begins as noise
+        states = [np.hstack([s, 0.1 * rng.normal(size=(len(s), lacking))]) for s in states]
+    x = np.concatenate([s[:-1] for s in states])
+    after = np.concatenate([s[1:] for s in states])
+    y = np.concatenate([t[lags:] for t in tables])
+    a, q, c = 0.5 * np.eye(n), np.eye(n), np.zeros((m, n))
+    if len(x) > n:
+        a = np.linalg.lstsq(x, after, rcond=None)[0].T
+        a = a / max(float(np.abs(np.linalg.eigvals(a)).max()) / _STABLE, 1.0)
+        q = np.cov((after - x @ a.T).T).reshape(n, n)
+        q = q + 1e-3 * np.diag(np.maximum(x.var(axis=0), 1e-12))
+        c = np.linalg.lstsq(x, y, rcond=None)[0].T
     spread = np.maximum(np.concatenate(tables).var(axis=0), 1e-12)
-    r = np.maximum((y - x @ c.T).var(axis=0), 0.05 * spread)
-    k = inputs[0].shape[1]
+    r = np.maximum(0.5 * (y - x @ c.T).var(axis=0) if len(y) else spread, 1e-6 * spread)
     return StateSpace(
         a, c, q, np.diag(r), output_offset=mean, state_input=np.zeros((n, k)),
         output_input=np.zeros((m, k)), initial_covariance=np.eye(n),
     )  # fmt: skip
 
 
+def _lags(tables: list[Array], n: int) -> int:
+    """How many rows make the past of a step: enough for the states, few beside the rows."""
+    rows, m = sum(map(len, tables)), int(tables[0].shape[1])
+    enough = max(_LAGS, -(-2 * n // m))
+    return max(1, min(enough, rows // (4 * m), max(map(len, tables)) // 4))
+
+
 def _windows(y: Array, lags: int) -> Array:
-    """Each row with the rows before it."""
+    """The `lags` rows before each step, the latest first, from step `lags` to the one after the
+    last.
+    """
+    if len(y) < lags:
+        return np.zeros((0, lags * y.shape[1]))
     return np.hstack([y[lags - 1 - k : len(y) - k] for k in range(lags)])
+
+
+def _predictors(tables: list[Array], windows: list[Array], lags: int, n: int) -> Array:
+    """Combinations (lags x outputs, at most n) of the past that are most correlated with the next
+    `lags` rows, in units in which their variance is their correlation.
+    """
+    past = np.concatenate([w[: max(len(t) - 2 * lags + 1, 0)] for w, t in
+                           zip(windows, tables, strict=True)])  # fmt: skip
+    future = np.concatenate([_windows(t[lags:], lags) for t in tables])
+    rows = max(len(past), 1)
+    whiten_past, whiten_future = (
+        _inverse_root(past.T @ past / rows),
+        _inverse_root(future.T @ future / rows),
+    )
+    _, sizes, axes = np.linalg.svd(whiten_future @ (future.T @ past / rows) @ whiten_past)
+    keep = min(n, len(sizes))
+    return np.asarray(whiten_past @ (axes[:keep] * np.sqrt(sizes[:keep])[:, None]).T)
+
+
+def _inverse_root(covariance: Array) -> Array:
+    """The symmetric inverse square root, with small eigenvalues raised."""
+    values, vectors = np.linalg.eigh(covariance)
+    values = np.maximum(values, max(1e-6 * values[-1], 1e-300))
+    return np.asarray((vectors / np.sqrt(values)) @ vectors.T)
 
 
 def _filled(y: Array) -> Array:

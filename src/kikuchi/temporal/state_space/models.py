@@ -13,9 +13,12 @@ from kikuchi.core.errors import DataError, MethodError
 from kikuchi.core.methods import constructor
 from kikuchi.core.options import option
 from kikuchi.core.seeds import Seed
+from kikuchi.temporal.ascent import SeriesAscent
 from kikuchi.temporal.base import Fitted, SequenceEstimator, total_log_likelihood
 from kikuchi.temporal.gaussian import is_positive
 from kikuchi.temporal.sequences import Sequences, read_inputs, read_sequences
+from kikuchi.temporal.state_space.coordinates import StateCoordinates, pack, unpack
+from kikuchi.temporal.state_space.identification import doubtful_dimensions
 from kikuchi.temporal.state_space.inference import (
     filter_states,
     forecast_states,
@@ -29,14 +32,13 @@ from kikuchi.temporal.state_space.learning import (
     expected_statistics,
     first_guess,
     flat_height,
-    gradient,
     maximise,
-    pack,
-    unpack,
 )
 from kikuchi.temporal.state_space.parameters import StateSpace
 from kikuchi.temporal.state_space.results import Forecast
 from kikuchi.training.checkpoint import Arrays
+
+_NEAR = {"auto": 1e-3, "em": 0.0, "gradient": np.inf}  # gain per row where EM ends
 
 Noise = Literal["full", "diagonal", "isotropic"]
 
@@ -47,9 +49,15 @@ class LinearGaussianSSM(SequenceEstimator, Fitted[StateSpace]):
 
     x_t = A x_t-1 + B u_t + b + noise, y_t = C x_t + D u_t + d + noise.
 
-    Learnt by EM or along the gradient of the log-likelihood, from one sequence or several, with
-    missing values (NaN) and known inputs. The answers of `filter` and `smooth` hold means,
-    covariances and the log-likelihood.
+    Learnt by EM and along the gradient of the log-likelihood, from one sequence or several, with
+    missing values (NaN) and known inputs. EM is fast at first and slow near a maximum, where L-BFGS
+    takes over (`learner="auto"`). `filter` and `smooth` return means, covariances and the
+    log-likelihood.
+
+    The unit and the axes of the state are free. With two or more dimensions and one output, the
+    share of `output_noise` in the variance of the outputs is free within limits as well: a full
+    `state_noise` can take over a part of it without any change of the likelihood or of forecasts.
+    A fit warns if its state has more dimensions than the data identify.
 
     With `initial="learnt"` the mean of the first state is learnt. Its covariance is learnt too if
     there are more sequences than dimensions of the state. Otherwise it is the covariance that the
@@ -80,7 +88,10 @@ class LinearGaussianSSM(SequenceEstimator, Fitted[StateSpace]):
 
     state: int = option(1, "Dimensions of the state.", low=1)
     _: KW_ONLY
-    learner: Literal["em", "gradient"] = option("em", "How `fit` learns: em or gradient.")
+    learner: Literal["auto", "em", "gradient"] = option(
+        "auto",
+        "How `fit` learns: em, gradient (L-BFGS), or auto: em until it slows down, then gradient.",
+    )
     state_noise: Noise = option("full", "Covariance of the state noise: full, diagonal, isotropic.")
     output_noise: Noise = option(
         "diagonal", "Covariance of the output noise: full, diagonal, isotropic."
@@ -93,6 +104,12 @@ class LinearGaussianSSM(SequenceEstimator, Fitted[StateSpace]):
         None, "By name a table: entries with the same label share one value; numbers are fixed."
     )
     start: StateSpace | None = option(None, "Parameters before learning; by default from the data.")
+    max_iter: int = option(500, "Maximum number of iterations.", low=1)
+    tol: float = option(
+        1e-6,
+        "The fit has converged when ten iterations gain less log-likelihood per observed row.",
+        low=0,
+    )
     form: Literal["auto", "covariance", "information", "square-root"] = option(
         "auto", "Form of the recursions: auto, covariance, information or square-root."
     )
@@ -162,13 +179,13 @@ class LinearGaussianSSM(SequenceEstimator, Fitted[StateSpace]):
         count = 0
         if inputs is not None:
             count = read_sequences([inputs] if sequences.single else inputs, "inputs").width
-        self._inputs = read_inputs(inputs, sequences, count)
+        self._outputs, self._inputs = sequences.tables, read_inputs(inputs, sequences, count)
         beside = np.concatenate([u.ravel() for u in self._inputs])
         self._kind: FirstState = "mean"
         try:
             return self._fit(sequences, method, beside)
         finally:
-            del self._inputs, self._kind
+            del self._outputs, self._inputs, self._kind
 
     def _beside(self, model: StateSpace) -> float:
         """The height of a flat prior that follows the unit of the state."""
@@ -177,17 +194,19 @@ class LinearGaussianSSM(SequenceEstimator, Fitted[StateSpace]):
 
     def _doubts(self, model: StateSpace) -> list[str]:
         """A flat prior lets the likelihood grow without limit where the outputs lose sight of the
-        first state.
+        first state; other free models may have more dimensions than the rows identify.
         """
         constraints = self._constraints()
-        free = [(constraints.free(model, (n,))[0] >= 0).any() for n in ("transition", "output")]
-        if not model.is_flat or not any(free):
+        free = [(constraints.free(model, (n,))[0] >= 0) for n in ("transition", "output")]
+        if model.is_flat and any(entries.any() for entries in free):
+            return [
+                "with initial='flat' the likelihood has no maximum if transition or output are "
+                "learnt: these parameters may be far from the data's; use initial='learnt', or "
+                "give start and fixed=['transition', 'output']"
+            ]
+        if model.varying or not all(entries.all() for entries in free):
             return []
-        return [
-            "with initial='flat' the likelihood has no maximum if transition or output are learnt: "
-            "these parameters may be far from the data's; use initial='learnt', or give start and "
-            "fixed=['transition', 'output']"
-        ]
+        return doubtful_dimensions(model, self._outputs, self._inputs)
 
     def _begin(self, sequences: Sequences, rng: np.random.Generator) -> StateSpace:
         k = self._inputs[0].shape[1]
@@ -224,14 +243,15 @@ class LinearGaussianSSM(SequenceEstimator, Fitted[StateSpace]):
     def _maximisation(self, model: StateSpace, statistics: StateStatistics) -> StateSpace:
         return maximise(model, statistics, self._constraints())
 
-    def _pack(self, model: StateSpace) -> Array:
-        return pack(model, self._constraints())
+    def _work(
+        self, model: StateSpace, sequences: Sequences, method: str
+    ) -> SeriesAscent[StateSpace]:
+        constraints = self._constraints()
 
-    def _unpack(self, model: StateSpace, vector: Array) -> StateSpace:
-        return unpack(model, vector, self._constraints())
+        def coordinates(origin: StateSpace, statistics: StateStatistics) -> StateCoordinates:
+            return StateCoordinates(origin, statistics, constraints)
 
-    def _gradient(self, model: StateSpace, statistics: StateStatistics) -> Array:
-        return gradient(model, statistics, self._constraints())
+        return SeriesAscent(self._em(model, sequences), coordinates, _NEAR[method], self.tol)
 
     def _read_model(self, arrays: Arrays) -> StateSpace:
         return StateSpace.from_arrays(arrays)
