@@ -105,7 +105,7 @@ semicircle, arcsine, exponential, gamma (2.5), Gumbel, half normal, Rayleigh and
 
 
 @dataclass(frozen=True)
-class Shape:
+class SourceShape:
     """A kind of source, of mean 0 and variance 1: its name and its components."""
 
     name: str
@@ -148,7 +148,7 @@ class ShapeChoice:
     mean log-likelihood of each source in units of its deviation.
     """
 
-    shapes: tuple[Shape, ...]
+    shapes: tuple[SourceShape, ...]
     signs: Array
     level: float
     scores: Array
@@ -220,14 +220,14 @@ def _at_levels(scores: Array, levels: Array) -> Array:
     return np.asarray(low + (places - below)[:, :, 0] * (high - low))
 
 
-def _two_values(skewness: float, level: float) -> Shape:
+def _two_values(skewness: float, level: float) -> SourceShape:
     """Two values whose skewness, with this part of the variance normal, is the one given."""
     own = skewness / (1.0 - level) ** 1.5
     rate = 0.5 * (1.0 - own / math.hypot(own, 2.0))
     return two_components("two values", min(max(rate, _LEAST_RATE), 1.0 - _LEAST_RATE), 0.0)
 
 
-def _score_of_values(pair: Shape, counts: Array, level: float, fourth: float) -> float:
+def _score_of_values(pair: SourceShape, counts: Array, level: float, fourth: float) -> float:
     """Log-likelihood of two values with this part of noise, less what BIC takes for their rate;
     minus infinity where the fourth moment excludes them, or where noise would hide them.
     """
@@ -270,17 +270,17 @@ def _tables() -> Array:
 
 
 @lru_cache(maxsize=1)
-def shapes() -> tuple[Shape, ...]:
+def shapes() -> tuple[SourceShape, ...]:
     """The stock of shapes; two values, whose rate the skewness gives, are not in it.
 
     >>> [shape.name for shape in shapes()][:3]
     ['laplace', 'logistic', 'student']
     """
-    smooth = [Shape(name, *map(np.array, parts)) for name, parts in _MIXTURES.items()]
+    smooth = [SourceShape(name, *map(np.array, parts)) for name, parts in _MIXTURES.items()]
     return (*smooth, *(two_components("two humps", 0.5, 1.0 - part) for part in _HUMPS))
 
 
-def two_components(name: str, rate: float, within: float) -> Shape:
+def two_components(name: str, rate: float, within: float) -> SourceShape:
     """Two components of variance `within`, the right one at this `rate`, so far apart that the
     variance is 1.
 
@@ -289,4 +289,4 @@ def two_components(name: str, rate: float, within: float) -> Shape:
     """
     part = math.sqrt(1.0 - within)
     means = part * np.array([-math.sqrt(rate / (1.0 - rate)), math.sqrt((1.0 - rate) / rate)])
-    return Shape(name, np.array([1.0 - rate, rate]), means, np.full(2, within))
+    return SourceShape(name, np.array([1.0 - rate, rate]), means, np.full(2, within))
