@@ -89,10 +89,10 @@ class BayesianICA(IcaEstimator):
         below=math.inf,
     )
     relevance_prior: Sequence[float] = option(
-        (1e-3, 1e-3), "SourceShape and rate of the gamma prior of the relevances."
+        (1e-3, 1e-3), "Shape and rate of the gamma prior of the relevances."
     )
     noise_prior: Sequence[float] = option(
-        (1e-6, 1e-6), "SourceShape and rate of the gamma prior of the noise precision."
+        (1e-6, 1e-6), "Shape and rate of the gamma prior of the noise precision."
     )
     mean_precision: float = option(
         1e-3, "Precision of the prior of the mean of each sensor.", above=0, below=math.inf
