@@ -173,7 +173,6 @@ class FlowHMM(_FlowChainFit, HMM):
         "full", "Transitions: full, or left-right (a state is never taken up again)."
     )
     emission: EmissionKind | Literal["flow"] = option("flow", "Outputs of a state: flow.")  # type: ignore[assignment]
-    restarts: int = option(1, "Starts of each Gaussian model that it may begin with.", low=1)
     covariance: Literal["auto", "full", "diagonal", "isotropic"] = option(  # type: ignore[assignment]
         "auto",
         "Covariances of the Gaussians that it begins with: full, diagonal or isotropic; auto: "

@@ -42,6 +42,7 @@ from kikuchi.temporal.sequences import Sequences
 from kikuchi.training.checkpoint import Arrays
 
 _TRIAL = 40  # steps of EM of each start
+_EQUAL = 0.1  # nats by which starts may differ and count as equal
 
 EmissionKind = Literal["gaussian", "categorical", "mixture", "given"]
 
@@ -174,7 +175,7 @@ class HMM(ChainEstimator, Fitted[HiddenMarkov]):
             for _ in range(_TRIAL):
                 model = self._maximisation(model, statistics)
                 value, statistics = self._expectation(model, sequences)
-            if value > highest:
+            if value > highest + _EQUAL:  # of equal ones the first: rounding must not decide
                 best, highest = model, value
             if clock.expired:
                 break
