@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import time
+from types import SimpleNamespace
 
 import pytest
 
 from kikuchi import Budget
+from kikuchi.core import budget as budget_module
 from kikuchi.core.budget import (
     DEFAULT_BYTES,
     format_bytes,
@@ -120,3 +122,16 @@ def test_the_budget_only_lowers_iterations() -> None:
 def test_sizes_that_are_none(text: str) -> None:
     with pytest.raises(MethodError, match="is not a size"):
         parse_bytes(text)
+
+
+def test_a_slower_machine_keeps_more_time_for_the_result(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = [0.0]
+    monkeypatch.setattr(budget_module, "time", SimpleNamespace(perf_counter=lambda: now[0]))
+    for setup, ends in ((1.0, 8.0), (0.5, 8.0), (2.0, 6.0), (50.0, 0.0)):
+        now[0] = 0.0
+        clock = Budget(seconds=10.0).start()
+        clock.keep_time(reading=2.0, setup=1.0)
+        now[0] = setup
+        clock.first_iteration_ended()
+        clock.first_iteration_ended()  # of another loop within the same run
+        assert clock.budget.seconds == pytest.approx(ends, abs=2e-3)

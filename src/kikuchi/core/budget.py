@@ -148,6 +148,7 @@ class Clock:
     def __init__(self, budget: Budget) -> None:
         self.budget = budget
         self.setting_up = True  # until the first iteration; `require_time` looks at it
+        self.kept: tuple[float, float] | None = None  # by `keep_time`, until an iteration ended
         self._start = time.perf_counter()
         self._compiled_before = COMPILING.seconds
 
@@ -183,6 +184,31 @@ class Clock:
         if self.budget.seconds is None:
             return self.budget
         return replace(self.budget, seconds=max(part * self.seconds_left, _LEAST_SECONDS))
+
+    def keep_time(self, reading: float, setup: float) -> None:
+        """End `reading` seconds before the limit, which reading the result will take on a machine
+        where the set-up and the first iteration take `setup` seconds.
+        """
+        assert self.budget.seconds is not None
+        self.budget = replace(self.budget, seconds=self.budget.seconds - reading)
+        self.kept = reading, setup
+
+    def first_iteration_ended(self) -> None:
+        """Keep more time for reading the result if the machine has been slower than expected.
+
+        >>> clock = Budget(seconds=100.0).start()
+        >>> clock.keep_time(reading=2.0, setup=1e-9)  # anything takes longer than that
+        >>> clock.first_iteration_ended()
+        >>> clock.budget.seconds
+        0.001
+        """
+        if self.kept is None or self.budget.seconds is None:
+            return
+        reading, setup = self.kept
+        self.kept = None
+        late = max(self.seconds / setup - 1.0, 0.0)
+        seconds = max(self.budget.seconds - late * reading, _LEAST_SECONDS)
+        self.budget = replace(self.budget, seconds=seconds)
 
     @contextmanager
     def paused(self) -> Iterator[None]:

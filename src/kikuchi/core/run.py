@@ -85,6 +85,8 @@ class Run:
             for step in steps:
                 done = step.iterations
                 self.record(step, limit)
+                if self.clock.kept is not None:
+                    self.clock.first_iteration_ended()
                 if tol > 0 and step.residual <= tol:
                     return done, True
                 if done >= limit:

@@ -294,7 +294,8 @@ class Method(Configured, ABC):
                 f"variables, more than the {seconds:.3g} s of the budget; give more seconds"
                 + self._cheaper(graph, clock.budget, observed)
             )
-        clock.budget = replace(clock.budget, seconds=seconds - self._reading_seconds(graph))
+        reading = self._reading_seconds(graph)
+        clock.keep_time(reading, least - reading)
 
     def _cheaper(self, graph: FactorGraph, budget: Budget, observed: bool) -> str:
         """Methods that fit the budget, as the end of an error; `observed` are marginals."""
