@@ -64,15 +64,21 @@ def test_laplace_finds_noise_function_and_evidence(data, truth):
 
 @pytest.mark.slow
 def test_evidence_procedure_on_spectra_with_the_network_of_the_published_error():
-    """Its .55 is that of 3 hidden units with skip connections, which the evidence chose."""
+    """Its .55 is that of 3 hidden units with skip connections, which the evidence prefers. Eight
+    units without them reach .88 to 1.44 from four single starts.
+    """
     table = meat_spectra()
+
+    def error(net: LaplaceMLPRegressor) -> float:
+        return float(np.sqrt(np.mean((net.predict(table.x_test) - table.y_test) ** 2)))
+
     small = LaplaceMLPRegressor(3, prior="grouped", skip=True, restarts=2, random_state=1)
     small.fit(table.x, table.y)
-    assert np.sqrt(np.mean((small.predict(table.x_test) - table.y_test) ** 2)) < 0.55
+    assert error(small) < 0.55
     large = LaplaceMLPRegressor(8, prior="grouped", restarts=1, random_state=0)
     large.fit(table.x, table.y)
     assert large.log_evidence_ < small.log_evidence_
-    assert np.sqrt(np.mean((large.predict(table.x_test) - table.y_test) ** 2)) < 0.7
+    assert error(small) < error(large) < 2.0
 
 
 @pytest.mark.slow
