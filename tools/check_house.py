@@ -45,6 +45,7 @@ _FLOORS: tuple[tuple[str, ...], ...] = (
     ("core",),
     ("plots",),
     ("graphs",),
+    ("engines",),
     ("inference",),
     ("training",),
     ("learning",),

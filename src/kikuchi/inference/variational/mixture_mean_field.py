@@ -23,7 +23,7 @@ Reference: HOJ-I10, LAW-E11, LAW-I9, LAW-I12.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import ClassVar, Literal, NamedTuple
 
@@ -35,6 +35,7 @@ from kikuchi.core.errors import MethodError
 from kikuchi.core.numerics import count_states, entropy, log, logsumexp, xlogy
 from kikuchi.core.progress import silent
 from kikuchi.core.trace import Trace
+from kikuchi.engines.loops.state import Iterations
 from kikuchi.graphs.factor_graph import FactorGraph
 from kikuchi.inference.bounds.feasibility import Constraints
 from kikuchi.inference.graph_arrays import GraphArrays, flatten
@@ -245,15 +246,19 @@ class MixtureAscent(MultiStartAscent):
 
     def _ascend(self, mixture: Mixture) -> None:
         limit = self.done + self.method.max_iterations
-        self._keep(mixture, self.take(self._steps(mixture), self.method.tol, limit))
+        self._keep(mixture, self.take(self._step(mixture), self.method.tol, limit))
 
-    def _steps(self, mixture: Mixture) -> Iterator[Step]:
+    def _step(self, mixture: Mixture) -> Callable[[Iterations], Step]:
+        """A sweep over the mixture, which never lowers the bound."""
         bounds = np.zeros(len(mixture.weights))
-        while True:
+
+        def step(state: Iterations) -> Step:
             change = self._sweep(mixture, 1.0, bounds)
-            self.done += 1
+            self.done = state.done = state.done + 1
             value = self._value(mixture)
-            yield Step(self.done, residual=change, objective=value, lower=value)
+            return Step(state.done, residual=change, objective=value, lower=value)
+
+        return step
 
     def _value(self, mixture: Mixture) -> float:
         """The bound with lambda eliminated, from scratch."""

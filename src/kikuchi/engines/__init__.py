@@ -1,0 +1,4 @@
+"""Engines: arrays in, arrays out, without options, texts, results or files.
+
+`loops` drives what is iterative: states, fixed points and how a run ends.
+"""
