@@ -241,10 +241,12 @@ def plug_in_scaling(
     ascent = DualAscent(oracle, graph, targets, parallel=False)
     order = list(targets)
     tilts, residuals = [], []
-    steps = ascent.steps()
+    state = Iterations()
     converged = False
     for _ in range(sweeps * len(order) + 1):
-        step = next(steps)
+        step = ascent.step(state)
+        if step is None:
+            break
         first = np.repeat(ascent.tilts[ascent.starts[:-1]], ascent.sizes)
         tilts.append(ascent.tilts - first)
         residuals.append(step.residual)
