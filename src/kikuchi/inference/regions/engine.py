@@ -15,14 +15,14 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from kikuchi.core.arrays import U4, U8, Array, Ints
+from kikuchi.core.arrays import U4, U8, Array, Ints, offsets_of
 from kikuchi.core.budget import Budget, require_time
 from kikuchi.core.errors import ImpossibleEvidenceError
 from kikuchi.engines.loops.state import State
+from kikuchi.engines.tables import StateMaps
 from kikuchi.graphs.factor_graph import FactorGraph
 from kikuchi.graphs.regions.region_graph import RegionGraph
-from kikuchi.graphs.regions.sets import SetFamily, offsets_of, spread
-from kikuchi.graphs.state_maps import StateMaps
+from kikuchi.graphs.regions.sets import SetFamily, spread
 from kikuchi.inference.method import MethodRun
 from kikuchi.inference.regions.kernels import layout
 from kikuchi.inference.regions.kernels import regions as kernels

@@ -16,17 +16,17 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from kikuchi.core.arrays import U8, Array, Ints
+from kikuchi.core.arrays import Array, Ints, offsets_of
 from kikuchi.core.errors import MethodError
 from kikuchi.core.options import option
 from kikuchi.core.run import Step
 from kikuchi.core.text import is_whole
 from kikuchi.engines.loops.iterate import iterate
 from kikuchi.engines.loops.state import State
+from kikuchi.engines.tables import StateMaps
 from kikuchi.graphs.factor_graph import FactorGraph
 from kikuchi.graphs.regions.builders import region_graph
 from kikuchi.graphs.regions.region_graph import RegionGraph
-from kikuchi.graphs.state_maps import StateMaps
 from kikuchi.inference.regions.engine import RegionBeliefs
 from kikuchi.inference.regions.kernels.regions import FLOOR
 from kikuchi.learning.learner import FitRun, Learned
@@ -194,7 +194,7 @@ class _Sweeps:
             for r in holders
         ]
         found = kernels.Holders(
-            at=_offsets([len(h) for h in of_factor]),
+            at=offsets_of([len(h) for h in of_factor]).view(np.uint64),
             regions=np.array([r for h in of_factor for r in h], dtype=np.uint64),
             map_at=np.array(places, dtype=np.uint64),
             maps=maps.flat(),
@@ -210,7 +210,7 @@ class _Sweeps:
             engine.edge_link,
             *engine.links,
             *engine.receivers(),
-            factors_at=_offsets(np.bincount(homes, minlength=n)),
+            factors_at=offsets_of(np.bincount(homes, minlength=n)).view(np.uint64),
             factors=np.argsort(homes, kind="stable").astype(np.uint64),
         )
 
@@ -304,7 +304,7 @@ def region_tour(regions: RegionGraph) -> kernels.Tour:
         sends.append([edge_of[r, c] for c in regions.children[r]])
     return kernels.Tour(
         np.array(visits, dtype=np.uint64),
-        _offsets([len(own) for own in sends]),
+        offsets_of([len(own) for own in sends]).view(np.uint64),
         np.array([e for own in sends for e in own], dtype=np.uint64),
     )
 
@@ -344,10 +344,6 @@ def _root_walk(
             walk.append((r, child))
             path.append((to, iter([(c, p) for c in below[to] for p in above[c]]), child))
     return walk, used
-
-
-def _offsets(counts: Any) -> U8:
-    return np.concatenate([[0], np.cumsum(counts)]).astype(np.uint64)
 
 
 def _cliques_text(cliques: Any) -> str:
