@@ -10,7 +10,29 @@ from __future__ import annotations
 import numpy as np
 
 from kikuchi.core.compiled import njit
-from kikuchi.engines.kernels.tables import project
+
+
+@njit(cache=True, error_model="numpy")
+def _positions(card, clique_vars, low, high, names, strides, first, end, out):
+    """For each state of a clique, where it falls in a table over some of its variables.
+
+    The table has an axis for each of names[first:end], in the order of the clique.
+    """
+    length = 1
+    out[0] = 0
+    j = end - 1
+    for k in range(high - low - 1, -1, -1):
+        name = clique_vars[low + k]
+        stride = 0
+        if j >= first and names[j] == name:
+            stride = strides[j]
+            j -= 1
+        for value in range(1, card[name]):
+            shift = value * stride
+            begin = value * length
+            for i in range(length):
+                out[begin + i] = out[i] + shift
+        length *= card[name]
 
 
 @njit(cache=True, error_model="numpy")
@@ -44,9 +66,7 @@ def respond(tree, strides, table_at, separator_at, b, items, by_clique, values, 
         begin, size = table_at[c], table_at[c + 1] - table_at[c]
         for item in by_clique.members[by_clique.offsets[c] : by_clique.offsets[c + 1]]:
             first, end = items.offsets[item], items.offsets[item + 1]
-            project(
-                card, names, low[c], low[c + 1], items.ranks, first, end, items.strides, 0, at, 0
-            )
+            _positions(card, names, low[c], low[c + 1], items.ranks, items.strides, first, end, at)
             for s in range(size):
                 change[begin + s] += values[items.places[item] + at[s]]
         p = tree.parent[c]
@@ -62,7 +82,7 @@ def respond(tree, strides, table_at, separator_at, b, items, by_clique, values, 
                 mass += b[i]
             up[above + s] = total / mass if mass > 0.0 else 0.0
         end = low[c + 1] - tree.residual[c]
-        project(card, names, low[p], low[p + 1], names, low[c], end, strides, 0, at, 0)
+        _positions(card, names, low[p], low[p + 1], names, strides, low[c], end, at)
         for s in range(table_at[p + 1] - table_at[p]):
             change[table_at[p] + s] += up[above + at[s]]
     for c in range(n - 1, -1, -1):
@@ -72,7 +92,7 @@ def respond(tree, strides, table_at, separator_at, b, items, by_clique, values, 
         begin, size, above = table_at[c], table_at[c + 1] - table_at[c], separator_at[c]
         n_above = separator_at[c + 1] - above
         end = low[c + 1] - tree.residual[c]
-        project(card, names, low[p], low[p + 1], names, low[c], end, strides, 0, at, 0)
+        _positions(card, names, low[p], low[p + 1], names, strides, low[c], end, at)
         number[:n_above] = 0.0
         weight[:n_above] = 0.0
         for s in range(table_at[p + 1] - table_at[p]):
@@ -99,8 +119,6 @@ def _read(tree, table_at, b, items, by_clique, change, at, out):
             change[s] = b[s] * (change[s] - mean)
         for item in by_clique.members[by_clique.offsets[c] : by_clique.offsets[c + 1]]:
             first, end = items.offsets[item], items.offsets[item + 1]
-            project(
-                card, names, low[c], low[c + 1], items.ranks, first, end, items.strides, 0, at, 0
-            )
+            _positions(card, names, low[c], low[c + 1], items.ranks, items.strides, first, end, at)
             for s in range(size):
                 out[items.places[item] + at[s]] += change[begin + s]
