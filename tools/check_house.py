@@ -8,6 +8,8 @@ Rules
   path of a lazy import, a text such as "kikuchi.room.module:Class", counts as one.
 * `data` is read by `reproduce`, `reports`, `cli` and tests only.
 * A module has at most 600 lines, and a class name occurs once in the whole package.
+* Import cycles of modules, those inside functions and for types alone included, are no more than
+  `MOST_CYCLES`, which only ever falls.
 * Kernels (any folder `kernels`) hold functions over flat arrays: no classes but NamedTuples.
 * No pickle, no code run from data, no handler that swallows every error, no work left as a note.
 * Processes are started by `core/worker_processes.py` and `core/cluster.py` only.
@@ -29,6 +31,7 @@ from kikuchi.core.lazy import read_stub
 
 ROOT = Path(__file__).resolve().parents[1]
 MAX_LINES = 600
+MOST_CYCLES = 5  # lower it whenever one goes
 ALLOWED_LINES: dict[str, int] = {}  # longer by agreement, each with its reason
 ALLOWED_TWICE: set[str] = set()  # class names that occur more than once, each with its reason
 
@@ -45,6 +48,7 @@ _FLOORS: tuple[tuple[str, ...], ...] = (
     ("core",),
     ("plots",),
     ("graphs",),
+    ("engines",),
     ("inference",),
     ("training",),
     ("learning",),
@@ -62,7 +66,12 @@ READERS_OF_DATA = {"data", "reproduce", "reports", "cli"}
 _PICKLES = {"pickle", "cPickle", "_pickle", "dill", "cloudpickle", "shelve", "marshal"}
 _RUNNERS = {"eval", "exec"}
 _STARTERS = {"multiprocessing", "concurrent", "subprocess", "joblib", "dask", "distributed"}
-MAY_START = {"core/parallel.py", "core/worker_processes.py", "core/cluster.py"}
+MAY_START = {
+    "core/chunks.py",  # packs results for the way between processes
+    "core/parallel.py",
+    "core/worker_processes.py",
+    "core/cluster.py",
+}
 _LAZY_PATH = re.compile(r"kikuchi(?:\.\w+)+:\w+")
 _NOTES = re.compile(r"\b(?:TODO|FIXME|XXX|HACK)\b")
 _MACHINE_PATH = re.compile(r"(?<![\w.:/~-])/(?:work|root|home|Users)/[\w.]+|\b[A-Z]:\\Users\\")
@@ -90,6 +99,7 @@ def check(root: Path = ROOT) -> list[str]:
     for word, homes in classes.items():
         if len(homes) > 1 and word not in ALLOWED_TWICE:
             faults.append(f"class {word} stands in {', '.join(homes)}; one name for one thing")
+    faults += cycle_faults(import_cycles(source))
     for path in project_files(root):
         for number, line in _lines(path):
             if _MACHINE_PATH.search(line):
@@ -164,6 +174,44 @@ def _absolute(node: ast.ImportFrom, name: str) -> str:
 def _public_names(stub: Path) -> dict[str, str]:
     """Public name -> room, from the stub of the package."""
     return {name: _room_of_dotted(module) for name, module in read_stub(stub).items()}
+
+
+def import_cycles(source: Path) -> list[list[str]]:
+    """Sets of modules that import each other in a circle, by any import wherever it stands."""
+    import networkx
+
+    paths = {_module_name(path.relative_to(source)): path for path in source.rglob("*.py")}
+    graph = networkx.DiGraph()
+    for module, path in paths.items():
+        name = path.relative_to(source).as_posix()
+        for target in _imported_names(ast.parse(path.read_text(encoding="utf-8")), name):
+            found = target if target in paths else target.rpartition(".")[0]
+            if found in paths:
+                graph.add_edge(module, found)
+    circles = networkx.strongly_connected_components(graph)
+    return sorted(sorted(circle) for circle in circles if len(circle) > 1)
+
+
+def cycle_faults(cycles: list[list[str]], most: int = MOST_CYCLES) -> Iterator[str]:
+    """Cycles that are too many, one line each."""
+    if len(cycles) > most:
+        yield f"{len(cycles)} import cycles, at most {most}:"
+        yield from (f"    {', '.join(cycle)}" for cycle in cycles)
+
+
+def _module_name(path: Path) -> str:
+    parts = path.with_suffix("").parts
+    return ".".join(("kikuchi", *(parts[:-1] if parts[-1] == "__init__" else parts)))
+
+
+def _imported_names(tree: ast.AST, name: str) -> Iterator[str]:
+    """Dotted names that a module imports: modules, and names of modules."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            module = _absolute(node, name)
+            yield from (f"{module}.{alias.name}" for alias in node.names)
 
 
 # ---------------------------------------------------------------------- contents

@@ -89,13 +89,13 @@ from kikuchi.learning.likelihood.em import EM as EM
 from kikuchi.learning.likelihood.em import VariationalEM as VariationalEM
 from kikuchi.learning.likelihood.gradient import GradientML as GradientML
 from kikuchi.learning.likelihood.surrogate import Surrogate as Surrogate
+from kikuchi.learning.local.conditionals import pseudo_log_likelihood as pseudo_log_likelihood
 from kikuchi.learning.local.contrastive import BriefGibbs as BriefGibbs
 from kikuchi.learning.local.contrastive import ContrastiveDivergence as ContrastiveDivergence
 from kikuchi.learning.local.contrastive import PersistentDivergence as PersistentDivergence
 from kikuchi.learning.local.one_shot import OneShot as OneShot
 from kikuchi.learning.local.piecewise import Piecewise as Piecewise
 from kikuchi.learning.local.pseudo import PseudoLikelihood as PseudoLikelihood
-from kikuchi.learning.local.pseudo import pseudo_log_likelihood as pseudo_log_likelihood
 from kikuchi.learning.registry import learn as learn
 from kikuchi.learning.registry import parse_learner as parse_learner
 from kikuchi.learning.sampling import draw_samples as draw_samples

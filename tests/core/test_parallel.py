@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from kikuchi.core import parallel
+from kikuchi.core import chunks, parallel
 from kikuchi.core.budget import Budget
 from kikuchi.core.errors import FormatError, KikuchiError
 from kikuchi.core.interrupts import deferred_interrupts
@@ -29,7 +29,7 @@ def late_square(x: int) -> int:
 
 def process_and_limits(_: int) -> tuple[int, list[str | None]]:
     time.sleep(0.2)  # long enough for the other worker to take an item too
-    return os.getpid(), [os.environ.get(name) for name in parallel.THREAD_LIMITS]
+    return os.getpid(), [os.environ.get(name) for name in chunks.THREAD_LIMITS]
 
 
 def refuse_three(x: int) -> int:
@@ -98,7 +98,7 @@ def test_workers_are_other_processes_with_one_thread_each(monkeypatch: pytest.Mo
     monkeypatch.setenv("OMP_NUM_THREADS", "7")
     found = parallel.map(process_and_limits, range(4), processes=2).values()
     assert len({pid for pid, _ in found}) == 2 and os.getpid() not in {pid for pid, _ in found}
-    assert all(limits == ["1"] * len(parallel.THREAD_LIMITS) for _, limits in found)
+    assert all(limits == ["1"] * len(chunks.THREAD_LIMITS) for _, limits in found)
     assert os.environ["OMP_NUM_THREADS"] == "7"
     assert "NUMBA_NUM_THREADS" not in os.environ
 
@@ -226,25 +226,25 @@ def tiny(x: int) -> int:
 
 def test_tiny_items_travel_in_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
     sizes: list[int] = []
-    next_chunk = parallel.Job.next_chunk
+    next_chunk = chunks.Job.next_chunk
 
-    def counted(job: parallel.Job, workers: int) -> list[int]:
+    def counted(job: chunks.Job, workers: int) -> list[int]:
         numbers = next_chunk(job, workers)
         sizes.append(len(numbers))
         return numbers
 
-    monkeypatch.setattr(parallel.Job, "next_chunk", counted)
+    monkeypatch.setattr(chunks.Job, "next_chunk", counted)
     assert parallel.map(tiny, range(1000), processes=2).values() == list(range(1000))
     assert len(sizes) < 60 and max(sizes) >= 50
 
 
 def test_a_chunk_that_takes_too_long_gives_items_back() -> None:
-    job = parallel.Job(sleep, [0.0, 0.3, 0.0, 0.0], Budget().start(), lambda number, result: None)
+    job = chunks.Job(sleep, [0.0, 0.3, 0.0, 0.0], Budget().start(), lambda number, result: None)
     assert job.next_chunk(1) == [0]
-    job.arrived([0], parallel.run_chunk(sleep, [0.0]))
+    job.arrived([0], chunks.run_chunk(sleep, [0.0]))
     numbers = job.next_chunk(1)
     assert numbers == [1, 2, 3]
-    done = job.arrived(numbers, parallel.run_chunk(sleep, [job.items[k] for k in numbers]))
+    done = job.arrived(numbers, chunks.run_chunk(sleep, [job.items[k] for k in numbers]))
     assert [number for number, _ in done] == [1] and list(job.waiting) == [2, 3]
 
 

@@ -138,3 +138,24 @@ def test_processes_are_started_in_one_place() -> None:
     assert fault == "line 2: imports concurrent; call core.parallel.map"
     assert list(house.start_faults("core/worker_processes.py", source)) == []
     assert list(house.start_faults("ica/fitting.py", ast.parse("import threading"))) == []
+
+
+def test_cycles_are_found_wherever_the_import_stands(tmp_path: Path) -> None:
+    source = tmp_path / "kikuchi"
+    files = {
+        "__init__.py": "",
+        "core/__init__.py": "",
+        "core/a.py": "from kikuchi.core.b import f",
+        "core/b.py": "def f():\n    from kikuchi.core import c",
+        "core/c.py": "if TYPE_CHECKING:\n    from .a import A",
+        "core/d.py": "import kikuchi.core.e",
+        "core/e.py": "from kikuchi.core.a import f",
+    }
+    for name, text in files.items():
+        path = source / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+    cycles = house.import_cycles(source)
+    assert cycles == [["kikuchi.core.a", "kikuchi.core.b", "kikuchi.core.c"]]
+    assert list(house.cycle_faults(cycles, 1)) == []
+    assert "1 import cycles, at most 0" in next(house.cycle_faults(cycles, 0))

@@ -8,7 +8,7 @@ import pytest
 import kikuchi as kk
 from kikuchi.core.budget import Budget
 from kikuchi.learning.evaluation import evaluate
-from kikuchi.learning.local.pseudo import pseudo_log_likelihood
+from kikuchi.learning.local.conditionals import pseudo_log_likelihood
 from oracle import enumerate_exact
 
 

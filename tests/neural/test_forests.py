@@ -13,8 +13,9 @@ from kikuchi.core.errors import ImpossibleEvidenceError
 from kikuchi.inference.trees.junction_tree import JunctionTree
 from kikuchi.neural import beliefs, chain_graph, crf_loss, log_z, marginals, pairwise_tables
 from kikuchi.neural.differentiable import kernel_of
-from kikuchi.neural.fixed_points import TreeSolver, solver_for
+from kikuchi.neural.fixed_points import TreeSolver
 from kikuchi.neural.forests import ForestSolver
+from kikuchi.neural.solvers import solver_for
 from oracle import enumerate_exact
 
 jax = pytest.importorskip("jax")

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from kikuchi.cli import options
-from kikuchi.cli.startup import NOT_CONVERGED
+from kikuchi.cli.exit_codes import NOT_CONVERGED
 from kikuchi.core.progress import phase
 
 if TYPE_CHECKING:

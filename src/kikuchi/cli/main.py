@@ -9,7 +9,7 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperCommand, TyperGroup
 
-from kikuchi.cli.startup import BAD_INPUT, OUTPUT_CLOSED
+from kikuchi.cli.exit_codes import BAD_INPUT, OUTPUT_CLOSED
 from kikuchi.core.errors import KikuchiError
 from kikuchi.core.extras import extras_named
 from kikuchi.core.progress import CommandBar

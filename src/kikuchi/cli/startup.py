@@ -10,12 +10,10 @@ from functools import partial
 from types import FrameType
 from typing import Any
 
+from kikuchi.cli.exit_codes import BAD_INPUT, INTERRUPTED, OUTPUT_CLOSED
 from kikuchi.cli.streams import last_line, prepare_streams
 from kikuchi.core.cache_folder import cache_home, owned_folder
 from kikuchi.core.interrupts import deferred_interrupts, interrupt, unraisable
-
-BAD_INPUT, NOT_CONVERGED, INTERRUPTED, OUTPUT_CLOSED = 2, 3, 130, 141
-"""Exit codes besides 0; not converged counts only with `--strict`."""
 
 
 def main() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -12,6 +13,17 @@ Ints = NDArray[np.int64]
 Mask = NDArray[np.bool_]
 U4 = NDArray[np.uint32]
 U8 = NDArray[np.uint64]
+
+
+def offsets_of(sizes: NDArray[Any] | Sequence[int]) -> Ints:
+    """Return where each of several blocks of these sizes begins, one after the other, and the end.
+
+    >>> offsets_of([2, 3]).tolist(), offsets_of([]).tolist()
+    ([0, 2, 5], [0])
+    """
+    out = np.zeros(len(sizes) + 1, dtype=np.int64)
+    np.cumsum(np.asarray(sizes, dtype=np.int64), out=out[1:])
+    return out
 
 
 class AxisLength:

@@ -18,10 +18,11 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING, Any
 
+from kikuchi.core.chunks import THREAD_LIMITS, TICK, ChunkReport, Job, Stopped, run_chunk
 from kikuchi.core.errors import KikuchiError, MissingExtraError
 from kikuchi.core.extras import install
 from kikuchi.core.interrupts import deferred_interrupts
-from kikuchi.core.parallel import THREAD_LIMITS, TICK, ChunkReport, Job, Stopped, run_chunk, using
+from kikuchi.core.parallel import using
 from kikuchi.core.text import is_whole
 
 if TYPE_CHECKING:

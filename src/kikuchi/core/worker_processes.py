@@ -21,10 +21,7 @@ from multiprocessing.connection import Connection, wait
 from multiprocessing.context import SpawnProcess
 from multiprocessing.reduction import ForkingPickler
 
-from kikuchi.core.compiling import COMPILING
-from kikuchi.core.errors import KikuchiError
-from kikuchi.core.interrupts import deferred_interrupts
-from kikuchi.core.parallel import (
+from kikuchi.core.chunks import (
     THREAD_LIMITS,
     TICK,
     ChunkReport,
@@ -33,6 +30,9 @@ from kikuchi.core.parallel import (
     run_chunk,
     unsendable_chunk,
 )
+from kikuchi.core.compiling import COMPILING
+from kikuchi.core.errors import KikuchiError
+from kikuchi.core.interrupts import deferred_interrupts
 
 _SET_DEATH_SIGNAL = 1  # PR_SET_PDEATHSIG
 _PATIENCE = 5.0  # seconds for a worker to end by itself

@@ -21,7 +21,7 @@ from kikuchi.core.methods import instance_method
 from kikuchi.core.options import option
 from kikuchi.core.trace import Trace
 from kikuchi.ica.adaptation import adapt_priors, better_separation
-from kikuchi.ica.em import Rules, Statistics, expectation, maximisation
+from kikuchi.ica.em import Rules, expectation, maximisation
 from kikuchi.ica.estimator import IcaEstimator, drawn_seeds
 from kikuchi.ica.fitting import RestartTask, choose_fit, fit_all
 from kikuchi.ica.initialisation import initial_model, start_kinds
@@ -33,6 +33,7 @@ from kikuchi.ica.priors.mixture import MixturePrior
 from kikuchi.ica.priors.prior import AUTO, SourcePrior, as_priors
 from kikuchi.ica.restarts import RestartFit, collapsed_sources, read_precision
 from kikuchi.ica.scoring import Precision, has_enough_samples
+from kikuchi.ica.statistics import Statistics
 from kikuchi.training.checkpoint import Arrays, part, prefixed
 from kikuchi.training.estimator import check_is_fitted, validate_data
 from kikuchi.training.resuming import fit_checkpoint

@@ -23,6 +23,7 @@ from kikuchi.core.arrays import Array
 from kikuchi.core.errors import MethodError
 from kikuchi.core.options import Configured, Registry, option
 from kikuchi.ica.noise import FullNoise, IndependentNoise, IsotropicNoise, Noise
+from kikuchi.ica.statistics import times_second
 
 RULES = ("free", "nonnegative", "multiplicative")
 _SWEEPS = 200
@@ -117,13 +118,6 @@ class MixingTask(NamedTuple):
         """What is minimised."""
         weighted = self.noise.times_precision(0.5 * self.times_second(mixing) - self.cross)
         return float(np.sum(weighted * mixing)) + self.prior.penalty(mixing)
-
-
-def times_second(mixing: Array, second: Array) -> Array:
-    """A S, channel by channel where every channel has its own S."""
-    if second.ndim == 3:
-        return np.asarray(np.einsum("di,dij->dj", mixing, second))
-    return np.asarray(mixing @ second)
 
 
 def update_mixing(rule: str, mixing: Array, task: MixingTask) -> Array:

@@ -19,7 +19,7 @@ from kikuchi.core.arrays import Array, Mask
 from kikuchi.core.errors import MethodError
 
 if TYPE_CHECKING:
-    from kikuchi.ica.em import Statistics
+    from kikuchi.ica.statistics import Statistics
 
 
 KINDS = ("isotropic", "diagonal", "full")

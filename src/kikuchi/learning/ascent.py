@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import KW_ONLY, dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from kikuchi.core.arrays import Array, Mask
 from kikuchi.core.lbfgs import Lbfgs
-from kikuchi.core.run import State, Step, StepAborted
+from kikuchi.core.run import Step, StepAborted
+from kikuchi.engines.loops.iterate import iterate
 from kikuchi.graphs.factor_graph import FactorGraph
 from kikuchi.learning.data import Data
 from kikuchi.learning.learner import FitRun, Learned
 from kikuchi.learning.ties import Parameters
 
+Arrays = dict[str, NDArray[Any]]
 Objective = Callable[[Array], tuple[float, Array]]  # value and gradient at some log-tables
 
 _SUSPICIOUS = 3e-3  # a next step that would move a parameter so far is looked into
@@ -49,7 +53,7 @@ class Ascent:
     memory: int = 10
     lower: Callable[[], float] | None = None
     accepted: Callable[[Array], None] | None = None
-    extra: Callable[[], State] | None = None
+    extra: Callable[[], Arrays] | None = None
 
     def __post_init__(self) -> None:
         self.descent: Lbfgs | None = None  # before the first evaluation
@@ -73,11 +77,16 @@ class Ascent:
 
     def maximise(self, run: FitRun, *, tol: float, limit: int) -> Learned:
         """Steps until no component of the gradient is larger than `tol`."""
-        steps = self._steps(run)
-        done, converged = run.iterate_saving(
-            steps, self._state, run.checkpoint, tol=tol, limit=limit
+        ended = iterate(
+            Ascent._step,
+            self,
+            run,
+            tol=tol,
+            limit=limit,
+            first=partial(Ascent._begin, run=run),
+            store=run.checkpoint,
         )
-        learned = Learned(self.tables, converged=converged, iterations=done)
+        learned = Learned(self.tables, converged=ended.converged, iterations=ended.iterations)
         learned.warnings += few_rows(self.graph, self.data, self.parameters, self.l1, self.l2)
         if self.descent is None:
             return learned
@@ -88,7 +97,7 @@ class Ascent:
             check_bounded(learned, run, self.graph, self.data, self.parameters, slope)
             if learned.converged:
                 self._follow(learned, run)
-        if self.stuck and not converged:
+        if self.stuck and not ended.converged:
             learned.warnings.append(
                 f"no better point along the gradient, though its largest component is "
                 f"{self.residual:.1e} (tol {tol:g}): objective and gradient agree no further"
@@ -138,22 +147,26 @@ class Ascent:
         )
         run_away(learned, run, self.graph, self.data, self.parameters, k, why)
 
-    def _steps(self, run: FitRun) -> Iterator[Step]:
+    def _begin(self, run: FitRun) -> Step:
+        """The first point, or that of an interrupted fit."""
+        fixed: dict[str, Any] = {"l1": self.l1, "longest": self.longest, "memory": self.memory}
         resumed = run.resumed
-        fixed: dict[str, Any] = {"longest": self.longest, "memory": self.memory}
-        start = self.parameters.start
         if resumed is None:
-            descent = Lbfgs(self._cost, start, l1=self.l1, **fixed)
+            self.descent = Lbfgs(self._cost, self.parameters.start, **fixed)
         else:
             with run.restoring():
                 self.iterations = int(resumed["done"])
-                descent = Lbfgs(self._cost, start, l1=self.l1, state=resumed, **fixed)
-        self.descent = descent
-        yield self._report(descent)
-        while descent.step():
-            self.iterations += 1
-            yield self._report(descent)
-        self.stuck = True
+                self.descent = Lbfgs(self._cost, self.parameters.start, state=resumed, **fixed)
+        return self._report(self.descent)
+
+    def _step(self) -> Step | None:
+        """One step up; None where no better point is found."""
+        assert self.descent is not None
+        if not self.descent.step():
+            self.stuck = True
+            return None
+        self.iterations += 1
+        return self._report(self.descent)
 
     def _report(self, descent: Lbfgs) -> Step:
         if self.accepted is not None:
@@ -161,7 +174,8 @@ class Ascent:
         lower = np.nan if self.lower is None else self.lower()
         return Step(self.iterations, descent.residual, -descent.value, lower=lower)
 
-    def _state(self) -> State:
+    def to_arrays(self) -> Arrays:
+        """Return everything that the next step depends on."""
         assert self.descent is not None
         more = {} if self.extra is None else self.extra()
         return {**self.descent.state, "done": np.array(self.iterations), **more}

@@ -87,7 +87,7 @@ def evaluate(
     scores = mean_log_weight(graph, rows, budget)
     if scores is None:
         lower = upper = None
-    from kikuchi.learning.local.pseudo import pseudo_log_likelihood
+    from kikuchi.learning.local.conditionals import pseudo_log_likelihood
 
     exact = lower is not None and upper is not None and upper - lower <= 1e-9 * max(1, abs(lower))
     return Score(

@@ -90,7 +90,7 @@ class GraphModel:
         if self._sampler is None:
             if self.data is None:
                 raise MethodError("a graph model is sampled beside rows of data; give it some")
-            self._sampler = GibbsSampler(self, self.data)
+            self._sampler = GibbsSampler(self.graph, self.map, self.data)
         self._sampler.set_tables(self.tables)
         return self._sampler
 

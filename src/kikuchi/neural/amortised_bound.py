@@ -5,7 +5,6 @@ Reference: LIU-L8.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -75,19 +74,14 @@ class _BoundTurns(Turns):
         self.theta.values += drawn
         self._slope = np.zeros(0)
 
-    def steps(self) -> Iterator[Step]:
-        while True:
-            self._follow()
-            value, largest = self._evaluate()
-            self.objective = value - self.penalty
-            slope = float(np.abs(self._slope).max(initial=0.0))
-            self.done += 1
-            lower = self.networks.lower(self.tables, self.data)
-            yield Step(self.done, max(slope, largest), self.objective, lower=lower)
-            self._move()
+    def report(self) -> Step:
+        value, largest = self._evaluate()
+        self.objective = value - self.penalty
+        slope = float(np.abs(self._slope).max(initial=0.0))
+        lower = self.networks.lower(self.tables, self.data)
+        return Step(self.done, max(slope, largest), self.objective, lower=lower)
 
-    def _follow(self) -> None:
-        """Steps on the networks at the present tables."""
+    def follow(self) -> None:
         learner = self.learner
         for done in range(0, learner.network_steps, UNWATCHED):
             if done:
@@ -108,11 +102,11 @@ class _BoundTurns(Turns):
         self._slope = slope - self.learner.l2 * self.theta.values
         return float(value), largest
 
-    def _move(self) -> None:
+    def move(self) -> None:
         self.slow_down()
         self.theta.step(-self._slope)
 
-    def state(self) -> State:
+    def to_arrays(self) -> State:
         return {
             **prefixed(self.theta.state(), "theta"),
             **prefixed(self.networks.state(), "network"),
@@ -124,4 +118,4 @@ class _BoundTurns(Turns):
         self.networks.restore(part(state, "network"))
         self.done = int(state["done"])
         self._evaluate()
-        self._move()
+        self.measured = True

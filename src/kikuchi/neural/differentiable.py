@@ -32,7 +32,8 @@ from kikuchi.graphs.traced import TracedGraph
 from kikuchi.inference.expansions.table_response import TableResponse
 from kikuchi.inference.method import Method
 from kikuchi.inference.registry import parse_method
-from kikuchi.neural.fixed_points import FixedPoint, RowsSolver, Solver, numbers, solver_for
+from kikuchi.neural.fixed_points import FixedPoint, RowsSolver, Solver, numbers
+from kikuchi.neural.solvers import solver_for
 
 _KEPT = 64  # structures whose solvers are kept
 

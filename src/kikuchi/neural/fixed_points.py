@@ -30,13 +30,11 @@ from kikuchi.inference.expansions.table_response import (
     ReweightedResponse,
     TableResponse,
 )
-from kikuchi.inference.messages.belief_propagation import BeliefPropagation
 from kikuchi.inference.messages.tree_reweighted import TreeReweighted
 from kikuchi.inference.method import Method, MethodRun
 from kikuchi.inference.regions.generalised_bp import GeneralisedBP
 from kikuchi.inference.regions.kikuchi import Kikuchi
 from kikuchi.inference.trees.junction_tree import JunctionTree, unconditioned
-from kikuchi.inference.variational.mean_field import MeanField
 
 
 @dataclass(frozen=True)
@@ -213,33 +211,6 @@ class TreeSolver(Solver):
         factors = run.out.copy()
         marginals = marginals_of(graph, factors)
         return FixedPoint(run.log_z, marginals, factors, lambda: ExactResponse(run))
-
-
-def solver_for(graph: FactorGraph, method: Method, budget: Budget) -> Solver:
-    """The solver of a method; refused for methods without a differentiable fixed point."""
-    kinds: list[tuple[type[Method], type[Solver]]] = [
-        (JunctionTree, TreeSolver),
-        (BeliefPropagation, MessageSolver),
-        (TreeReweighted, MessageSolver),
-        (Kikuchi, RegionSolver),
-        (GeneralisedBP, RegionSolver),
-        (MeanField, MeanFieldSolver),
-    ]
-    if not method.gives_marginals:
-        raise MethodError(
-            f"{method.text}: a most probable state has no gradient in the tables; use mode=sum"
-        )
-    if type(method) is JunctionTree and graph.n_factors and graph.is_forest:
-        from kikuchi.neural.forests import ForestSolver
-
-        return ForestSolver(graph, method, budget)
-    for kind, solver in kinds:
-        if type(method) is kind:
-            return solver(graph, method, budget)
-    raise MethodError(
-        f"{method.text} has no implicit gradient; use one of "
-        f"{', '.join(kind.name for kind, _ in kinds)}"
-    )
 
 
 def numbers(graph: FactorGraph, log_tables: Array) -> Array:

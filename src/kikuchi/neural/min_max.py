@@ -97,22 +97,23 @@ class _MinMaxTurns(Turns):
         sizes = self.beliefs.regions.sizes.astype(np.int64)
         self.counting = np.repeat(self.beliefs.regions.counting, sizes)
         self.descent = EnergyDescent(self.beliefs, learner, learner.seed)
+        self.energy = np.nan
         self.network_steps = 0
 
-    def steps(self) -> Iterator[Step]:
-        while True:
-            self.beliefs.log_phi[:] = self.potentials @ self.tables
-            energy = self._follow()
-            slope = self._slope()
-            self.objective = float(xlogy(self.counts, self.tables).sum()) + energy - self.penalty
-            gap = self.descent.gap()
-            measures = {"slope of the tables": slope, "slope of the beliefs": gap}
-            self.done += 1
-            yield Step(self.done, max(slope, gap), self.objective, measures=measures)
-            self._move()
+    def follow(self) -> None:
+        self.beliefs.log_phi[:] = self.potentials @ self.tables
+        self._descend()
+        self.energy = self.descent.evaluate()
 
-    def _follow(self) -> float:
-        """Steps on the network at the present tables; answers the penalised energy after them."""
+    def report(self) -> Step:
+        slope = self._slope()
+        self.objective = float(xlogy(self.counts, self.tables).sum()) + self.energy - self.penalty
+        gap = self.descent.gap()
+        measures = {"slope of the tables": slope, "slope of the beliefs": gap}
+        return Step(self.done, max(slope, gap), self.objective, measures=measures)
+
+    def _descend(self) -> None:
+        """Steps on the network, until they no longer change the beliefs."""
         learner, known = self.learner, None
         for done in range(learner.network_steps):
             if done and done % UNWATCHED == 0:
@@ -129,7 +130,6 @@ class _MinMaxTurns(Turns):
                 known = found
             self.descent.descend()
             self.network_steps += 1
-        return self.descent.evaluate()
 
     def _gradient(self, counts: Array) -> Array:
         """Counts less the beliefs of the factors, each region's weighted by its counting number."""
@@ -140,7 +140,7 @@ class _MinMaxTurns(Turns):
         slope = self._gradient(self.counts) - self.learner.l2 * self.theta.values
         return float(np.abs(slope).max(initial=0.0))
 
-    def _move(self) -> None:
+    def move(self) -> None:
         self.slow_down()
         for ascent in [self._gradient(counts) for counts in self._batches()]:
             self.theta.step(self.learner.l2 * self.theta.values - ascent)
@@ -161,7 +161,7 @@ class _MinMaxTurns(Turns):
             part = data.like(data.states[taken], data.weights[taken])
             yield part.factor_counts(self.graph) / part.total
 
-    def state(self) -> State:
+    def to_arrays(self) -> State:
         return {
             **prefixed(self.theta.state(), "theta"),
             **prefixed(self.descent.source.state(), "network"),
@@ -174,7 +174,7 @@ class _MinMaxTurns(Turns):
         self.done, self.network_steps = (int(count) for count in state["done"])
         self.beliefs.log_phi[:] = self.potentials @ self.tables
         self.descent.evaluate()
-        self._move()
+        self.measured = True
 
 
 def potential_matrix(beliefs: RegionBeliefs) -> Any:

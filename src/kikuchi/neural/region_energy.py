@@ -9,7 +9,6 @@ Reference: LIU-I14, LIU-I14b, LIU-M10.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, Literal, Protocol
 
@@ -19,6 +18,7 @@ from kikuchi.core.arrays import Array
 from kikuchi.core.budget import require_memory
 from kikuchi.core.options import option
 from kikuchi.core.run import State, Step
+from kikuchi.engines.loops.state import Iterations
 from kikuchi.inference.regions.engine import RegionBeliefs
 from kikuchi.inference.regions.kikuchi import PenalisedEnergy
 from kikuchi.neural.attention import NetworkDescent, network_bytes, padded_roots
@@ -131,17 +131,16 @@ class EnergyDescent:
         gradient[self.energy.alive] = self._slope
         self.source.step(gradient)
 
-    def steps(self) -> Iterator[Step]:
-        """Evaluate and step, without end; the beliefs of the lowest energy are kept."""
-        done = 0
-        while True:
-            value = self.evaluate()
-            done += 1
-            if value < self.least:
-                self.least = value
-                self.best[:] = self.beliefs.b
-            yield Step(done, self.gap(), -self.beliefs.free_energy())
+    def step(self, state: Iterations) -> Step:
+        """Descend, except at first, and evaluate; the beliefs of the lowest energy are kept."""
+        if state.done:
             self.descend()
+        value = self.evaluate()
+        state.done += 1
+        if value < self.least:
+            self.least = value
+            self.best[:] = self.beliefs.b
+        return Step(state.done, self.gap(), -self.beliefs.free_energy())
 
     def gap(self) -> float:
         """By how much moving all of one root's belief to one state lowers the energy, per unit.

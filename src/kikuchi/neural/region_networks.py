@@ -11,6 +11,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
+from kikuchi.engines.loops.iterate import iterate
+from kikuchi.engines.loops.state import Iterations
 from kikuchi.graphs.factor_graph import FactorGraph
 from kikuchi.inference.method import Method, MethodRun, Solution, option
 from kikuchi.inference.regions.engine import region_beliefs
@@ -57,12 +59,10 @@ class Renn(Method, EnergySettings):
     def _solve(self, graph: FactorGraph, run: MethodRun) -> Solution:
         beliefs = region_beliefs(graph, self.regions, run)
         descent = EnergyDescent(beliefs, self, self.seed)
-        iterations, converged = run.iterate(
-            descent.steps(), tol=self.tol, limit=self.max_iterations
-        )
+        ended = iterate(descent.step, Iterations(), run, tol=self.tol, limit=self.max_iterations)
         descent.restore()
         solution = read_regions(
-            beliefs, run, iterations, converged, beliefs.disagreement(), _ADVICE
+            beliefs, run, ended.iterations, ended.converged, beliefs.disagreement(), _ADVICE
         )
         solution.diagnostics["penalty"] = self.penalty
         return solution

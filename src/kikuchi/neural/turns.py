@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,6 +11,7 @@ import numpy as np
 from kikuchi.core.arrays import Array
 from kikuchi.core.options import option
 from kikuchi.core.run import State, Step, StepAborted
+from kikuchi.engines.loops.iterate import iterate
 from kikuchi.graphs.factor_graph import FactorGraph
 from kikuchi.learning.learner import FitRun, Learned, Learner
 from kikuchi.learning.ties import Parameters
@@ -33,11 +33,16 @@ class TurnLearner(Learner):
     max_iterations: int = option(300, "most turns", low=1)
 
     def _in_turns(self, turns: Turns, run: FitRun) -> Learned:
-        run.restore(turns)
-        done, converged = run.iterate_saving(
-            turns.steps(), turns.state, run.checkpoint, tol=self.tol, limit=self.max_iterations
+        run.take_up_arrays(turns.to_arrays(), turns.restore)
+        ended = iterate(
+            Turns.turn,
+            turns,
+            run,
+            tol=self.tol,
+            limit=self.max_iterations,
+            store=run.checkpoint,
         )
-        return Learned(turns.tables, turns.objective, converged, done)
+        return Learned(turns.tables, turns.objective, ended.converged, ended.iterations)
 
 
 class Turns(ABC):
@@ -49,6 +54,7 @@ class Turns(ABC):
         self.theta = AdamVector(self.parameters.start.copy(), learner.learning_rate)
         self.objective = np.nan
         self.done = 0
+        self.measured = False  # the slope of the present tables
 
     @property
     def tables(self) -> Array:
@@ -69,13 +75,34 @@ class Turns(ABC):
         if self.clock.expired:
             raise StepAborted("seconds")
 
-    @abstractmethod
-    def steps(self) -> Iterator[Step]:
-        """Turns without end: steps on the networks, then, once more is asked for, on the tables."""
+    def turn(self) -> Step:
+        """Steps on the tables, where a turn before has measured their slope; then on the networks.
+
+        The tables move only once another turn is asked for, so that those of the last are kept.
+        """
+        if self.measured:
+            self.move()
+            self.measured = False
+        self.follow()
+        self.done += 1
+        self.measured = True
+        return self.report()
 
     @abstractmethod
-    def state(self) -> State:
-        """All that the next turn depends on, after the step that was reported."""
+    def follow(self) -> None:
+        """Steps on the networks at the present tables."""
+
+    @abstractmethod
+    def report(self) -> Step:
+        """The objective, and how far tables and networks are from stationary."""
+
+    @abstractmethod
+    def move(self) -> None:
+        """Steps on the tables, with the networks held."""
+
+    @abstractmethod
+    def to_arrays(self) -> State:
+        """All that the next turn depends on, after the turn that was reported."""
 
     @abstractmethod
     def restore(self, state: State) -> None:

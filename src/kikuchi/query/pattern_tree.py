@@ -15,9 +15,11 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from kikuchi.core.arrays import Array, Ints, Mask
+from kikuchi.core.arrays import Array, Ints, Mask, offsets_of
 from kikuchi.core.budget import Budget, Clock
 from kikuchi.core.errors import ImpossibleEvidenceError
+from kikuchi.engines.kernels.tables import project
+from kikuchi.engines.tables import strides
 from kikuchi.graphs.conditioned import Conditioned
 from kikuchi.graphs.factor_graph import FactorGraph
 from kikuchi.inference.small_work import loops_for, loops_for_rows
@@ -37,9 +39,8 @@ from kikuchi.query.kernels.evidence_rows import (
     RowProgram,
     answer_rows,
     normalise_rows,
-    project,
 )
-from kikuchi.query.patterns import EvidencePattern, PatternEngine, States, ends_of, log_of
+from kikuchi.query.patterns import EvidencePattern, PatternEngine, States, log_of
 
 _MOST_ENTRIES = 2**18  # of all cliques: a map of each entry is affordable
 _BLOCK_ENTRIES = 2**15  # of all cliques and rows of a block: they stay in the cache of a core
@@ -343,8 +344,8 @@ class _ProgramBuilder:
         if ((base > 0) & (base < self.least)).any():
             self.least = np.inf
         fields: list[Any] = [
-            ends_of(self.size),
-            ends_of(separator),
+            offsets_of(self.size),
+            offsets_of(separator),
             self.size // separator,
             tree.parent,
             child_map,
@@ -375,7 +376,7 @@ class _ProgramBuilder:
         tree = self.tree
         low, high = int(tree.clique_offsets[c]), int(tree.clique_offsets[c + 1] - tree.residual[c])
         names = tree.clique_vars[low:high]
-        return self._map(int(tree.parent[c]), names, _strides(tree.card[names]))
+        return self._map(int(tree.parent[c]), names, strides(tree.card[names].tolist()))
 
     def _factors(self) -> tuple[Array, tuple[Ints, ...]]:
         """The product of constant tables of each clique, with a largest entry of 1, and the cut
@@ -383,7 +384,7 @@ class _ProgramBuilder:
         """
         graph, owner, tree = self.graph, self.owner, self.tree
         tables = graph.log_tables - np.repeat(owner.linear.tops, np.diff(graph.table_offsets))
-        at = ends_of(self.size)
+        at = offsets_of(self.size)
         logs = np.zeros(int(at[-1]))
         homes = tree.factor_home[: len(owner.cut)]
         maps: list[int] = []
@@ -427,8 +428,8 @@ class _ProgramBuilder:
                 return _offsets([], tree.n_nodes), *(np.zeros(0, dtype=np.int64),) * 2
             ranks = tree.rank[owner.number[owner.together]]
             clique = int(tree.home[ranks.max()])
-            strides = _strides(self.graph.cardinalities[owner.together].astype(np.int64))
-            maps = np.array([self._map(clique, ranks, strides)])
+            steps = strides(self.graph.cardinalities[owner.together].tolist())
+            maps = np.array([self._map(clique, ranks, steps)])
             return _offsets([clique], tree.n_nodes), maps, owner.target_at
         smallest = np.zeros(len(tree.rank), dtype=np.int64)
         for c in np.argsort(-self.size, kind="stable").tolist():
@@ -446,8 +447,3 @@ def _offsets(owners: Any, n: int) -> Ints:
     """Where the items of each owner begin, the items being sorted by owner."""
     counts = np.bincount(np.asarray(owners, dtype=np.int64), minlength=n)
     return np.concatenate([[0], np.cumsum(counts)]).astype(np.int64)
-
-
-def _strides(cards: Ints) -> Ints:
-    """Row-major strides of a table."""
-    return np.append(np.cumprod(cards[::-1])[::-1], 1)[1:].astype(np.int64)

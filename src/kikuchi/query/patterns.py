@@ -9,12 +9,11 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from kikuchi.core.arrays import Array, Ints, Mask
+from kikuchi.core.arrays import Array, Ints, Mask, offsets_of
 from kikuchi.core.budget import Budget, Clock
 from kikuchi.graphs.factor_graph import FactorGraph
 
@@ -62,7 +61,7 @@ class PatternEngine(ABC):
         self.cut = np.flatnonzero(used & touching)  # factors with open variables
         self.fixed = np.flatnonzero(used & ~touching)
         self.weighted = np.array(pattern.weighted, dtype=np.int64)
-        self.weight_at = ends_of(graph.cardinalities[self.weighted])
+        self.weight_at = offsets_of(graph.cardinalities[self.weighted])
         self.together = [v for v in pattern.together if is_open[v]]
         self._set_targets()
 
@@ -147,15 +146,6 @@ def _used_factors(graph: FactorGraph, left_out: frozenset[int]) -> Mask:
         return np.ones(graph.n_factors, dtype=bool)
     assert graph.children is not None  # only directed models have barren variables
     return ~np.isin(graph.children, list(left_out))
-
-
-def ends_of(sizes: NDArray[Any]) -> Ints:
-    """Where each of some blocks begins, and the last one ends.
-
-    >>> ends_of(np.array([2, 3])).tolist()
-    [0, 2, 5]
-    """
-    return np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64)
 
 
 def log_of(weights: Array) -> Array:

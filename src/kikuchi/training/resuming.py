@@ -7,7 +7,7 @@ the same numbers as one that was never stopped.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -80,23 +80,26 @@ class StateFile:
         self.checkpoint.save(state, {})
 
 
-def restore_checked(work: Restorable, saved: State, path: Path, *, shared: bool = False) -> None:
-    """Let `work`, which has not begun, go on from a saved state; refuse what is not one of its own.
+def restore_checked(
+    fresh: State,
+    restore: Callable[[State], None],
+    saved: State,
+    path: Path,
+    *,
+    varying: Sequence[str] = (),
+    logarithms: Sequence[str] = (),
+    shared: bool = False,
+) -> None:
+    """Let work that has not begun go on from a saved state; refuse a state of other work.
 
-    Names, types, shapes and finiteness of the arrays are compared with the fresh state, and
-    whatever `work.restore` raises is a `DataError` that names the file. A `shared` state has arrays
-    of others too, which are left to them.
+    Names, types, shapes and finiteness of the arrays are compared with those of a fresh state (see
+    `checkpoint.check_like`), and whatever `restore` raises is a `DataError` that names the file. A
+    `shared` state has arrays of others too, which are left to them.
     """
     with restoring(path):
-        fresh = work.state()
         own = {n: a for n, a in saved.items() if n in fresh or not (shared or n == _STEPS)}
-        check_like(
-            own,
-            fresh,
-            varying=getattr(work, "varying", ()),
-            logarithms=getattr(work, "logarithms", ()),
-        )
-        work.restore(saved)
+        check_like(own, fresh, varying=varying, logarithms=logarithms)
+        restore(saved)
 
 
 def _check_history(history: Sequence[Step], done: int) -> None:
@@ -126,7 +129,10 @@ def iterate_resumable(
     history: list[Step] = []
     saved = store.load()
     if saved is not None:
-        restore_checked(work, saved, store.path)
+        varying, logarithms = getattr(work, "varying", ()), getattr(work, "logarithms", ())
+        restore_checked(
+            work.state(), work.restore, saved, store.path, varying=varying, logarithms=logarithms
+        )
         with restoring(store.path):
             check_sizes(saved, {_STEPS: "steps columns"}, columns=3)
             history += [Step(int(row[0]), float(row[1]), float(row[2])) for row in saved[_STEPS]]

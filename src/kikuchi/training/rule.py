@@ -171,7 +171,7 @@ class LossRule(BaseRule):
 
     def score(self, model: Any, rows: Any) -> float:
         """Minus the loss of these rows, with a fixed key; a loss with memory has no such score."""
-        from kikuchi.training.updates import loss_of
+        from kikuchi.training.losses import loss_of
 
         if self.begin is not None:
             return super().score(model, rows)

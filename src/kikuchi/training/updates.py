@@ -9,7 +9,7 @@ import time
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from functools import cache, lru_cache
+from functools import lru_cache
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 
 from kikuchi.core.budget import Budget
 from kikuchi.training.checkpoint import Arrays, part, prefixed
+from kikuchi.training.losses import loss_of as loss_of
 from kikuchi.training.model import Trainable, named_leaves, set_parameters, with_leaves
 from kikuchi.training.optimiser import Optimiser, is_weight, precision
 from kikuchi.training.rows import is_sparse, take_rows
@@ -463,19 +464,3 @@ def _program(
         return carry, losses, done
 
     return jax.jit(run, static_argnames=("batch",))
-
-
-@cache
-def _compiled_loss(loss: Any) -> Any:
-    import jax
-
-    return jax.jit(loss)
-
-
-def loss_of(loss: Any, parameters: Any, rows: Any) -> float:
-    """The loss of these rows, with a fixed key, in the precision of the parameters."""
-    import jax
-
-    with precision(parameters):
-        rows = jax.tree.map(jax.numpy.asarray, rows)
-        return float(_compiled_loss(loss)(parameters, rows, jax.random.key(0)))

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import kikuchi as kk
-from kikuchi.inference.trees import speed
+from kikuchi.inference.trees import measured_speed as speed
 from kikuchi.inference.trees.kernels import contraction, program
 
 

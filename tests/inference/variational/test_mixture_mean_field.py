@@ -14,13 +14,12 @@ from kikuchi.core.errors import BudgetError, MethodError
 from kikuchi.core.numerics import normalise_log
 from kikuchi.inference.graph_arrays import flatten
 from kikuchi.inference.variational.kernels import mixture_mean_field as kernels
+from kikuchi.inference.variational.mixture import Mixture
+from kikuchi.inference.variational.mixture_bound import make_mixture, mixture_bound
 from kikuchi.inference.variational.mixture_gradient import Objective
 from kikuchi.inference.variational.mixture_mean_field import (
-    Mixture,
     MixtureMeanField,
     exact_mixture_bound,
-    make_mixture,
-    mixture_bound,
     sample_set_bound,
 )
 from oracle import enumerate_exact, random_model

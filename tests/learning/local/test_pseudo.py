@@ -12,10 +12,10 @@ from kikuchi.core.budget import Budget
 from kikuchi.core.errors import BudgetError, DataError
 from kikuchi.inference.sampling.gibbs import conditional
 from kikuchi.learning.data import Data
+from kikuchi.learning.local.conditionals import pseudo_log_likelihood
 from kikuchi.learning.local.pseudo import (
     LocalConfigurations,
     PseudoLikelihood,
-    pseudo_log_likelihood,
 )
 from oracle import random_model
 

@@ -30,7 +30,7 @@ from kikuchi.inference.variational.kernels.mixture_mean_field import (
     set_scales,
     set_weights,
 )
-from kikuchi.inference.variational.mixture_mean_field import Mixture
+from kikuchi.inference.variational.mixture import Mixture
 
 if TYPE_CHECKING:
     from kikuchi.beliefnets.models import Edges

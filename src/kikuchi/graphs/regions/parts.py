@@ -11,7 +11,7 @@ from itertools import pairwise
 
 import numpy as np
 
-from kikuchi.core.arrays import Array, Ints
+from kikuchi.core.arrays import Array, Ints, offsets_of
 from kikuchi.core.budget import require_time
 from kikuchi.core.errors import ModelError
 from kikuchi.graphs.factor_graph import FactorGraph, Variable
@@ -108,7 +108,7 @@ def filled(graph: FactorGraph, variables: SetFamily) -> SetFamily:
     items = np.concatenate([variables.items, n + factors])
     order = np.lexsort((items, owners))
     sizes = np.bincount(owners, minlength=len(variables))
-    return SetFamily(items[order], sets.offsets_of(sizes), n + graph.n_factors)
+    return SetFamily(items[order], offsets_of(sizes), n + graph.n_factors)
 
 
 def uncovered(graph: FactorGraph, plain: SetFamily, fixed: SetFamily) -> list[tuple[int, ...]]:
@@ -144,7 +144,7 @@ def homes_of_factors(graph: FactorGraph, cliques: SetFamily) -> Mapping[int, lis
 def grouped(rows: Ints, cols: Ints, count: int) -> SetFamily:
     """For each row number the columns paired with it, rising."""
     order = np.lexsort((cols, rows))
-    return SetFamily(cols[order], sets.offsets_of(np.bincount(rows, minlength=count)), count)
+    return SetFamily(cols[order], offsets_of(np.bincount(rows, minlength=count)), count)
 
 
 def roots_then_large_first(family: SetFamily, n_variables: int, below: Ints) -> Ints:

@@ -12,7 +12,7 @@ from itertools import chain
 
 import numpy as np
 
-from kikuchi.core.arrays import U8, Ints, Mask
+from kikuchi.core.arrays import U8, Ints, Mask, offsets_of
 from kikuchi.core.budget import require_memory, require_time
 from kikuchi.core.errors import BudgetError
 
@@ -108,17 +108,6 @@ class SetFamily:
         items = tuple(self.items.tolist())
         at = self.offsets.tolist()
         return [items[at[k] : at[k + 1]] for k in range(len(self))]
-
-
-def offsets_of(sizes: Ints | list[int]) -> Ints:
-    """Where each of several rows begins if they stand one after the other.
-
-    >>> offsets_of([2, 3]).tolist()
-    [0, 2, 5]
-    """
-    out = np.zeros(len(sizes) + 1, dtype=np.int64)
-    np.cumsum(sizes, out=out[1:])
-    return out
 
 
 def spread(starts: Ints, counts: Ints) -> tuple[Ints, Ints]:

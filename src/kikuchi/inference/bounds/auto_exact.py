@@ -19,9 +19,9 @@ from kikuchi.inference.method import MethodRun, Solution, expand_factors
 from kikuchi.inference.registry import METHODS
 from kikuchi.inference.trees.engine import Watch
 from kikuchi.inference.trees.junction_tree import JunctionTree, tree_joint, unconditioned
+from kikuchi.inference.trees.measured_speed import measured
 from kikuchi.inference.trees.plan import TreePlan, factor_targets, make_plan
 from kikuchi.inference.trees.slices import SlicedPlan
-from kikuchi.inference.trees.speed import measured
 
 _DEFAULT_SECONDS = 600.0  # default time limit of exact inference
 _TRIED = 2.0  # times the time left: exact inference is tried up to such a price

@@ -17,7 +17,7 @@ Reference: HOJ-I16, HOJ-M4, HOJ-M12.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import ClassVar, Protocol
 
@@ -27,6 +27,8 @@ from kikuchi.core.arrays import Array, Ints
 from kikuchi.core.budget import Budget, Clock
 from kikuchi.core.errors import KikuchiError, ModelError
 from kikuchi.core.run import StepAborted
+from kikuchi.engines.loops.iterate import iterate
+from kikuchi.engines.loops.state import State
 from kikuchi.graphs.factor_graph import FactorGraph
 from kikuchi.inference.expansions.linear_response import checked, states_of
 from kikuchi.inference.expansions.spins import (
@@ -203,8 +205,10 @@ class AdaptiveTap(Method):
         model = spin_model(graph, self.name)
         _require_memory(model.size, run.clock.budget)
         iteration = _CavityIteration(self, model, run.clock)
-        done, converged = run.iterate(iteration.steps(), tol=self.tol, limit=self.max_iterations)
-        return iteration.solution(graph, done, converged)
+        ended = iterate(
+            iteration.step, iteration.state, run, tol=self.tol, limit=self.max_iterations
+        )
+        return iteration.solution(graph, ended.iterations, ended.converged)
 
 
 def _require_memory(n: int, budget: Budget) -> None:
@@ -213,6 +217,17 @@ def _require_memory(n: int, budget: Budget) -> None:
         f"adaptive TAP of {n} variables",
         "use tap, bp or mf, which hold the couplings only",
     )
+
+
+@dataclass(eq=False)
+class _SiteState(State):
+    """The factors of the sites, which the cavity method works in, and the present damping."""
+
+    precision: Array
+    linear: Array
+    damping: float
+    done: int = 0
+    since: int = 0  # the best point
 
 
 class _CavityIteration:
@@ -228,27 +243,25 @@ class _CavityIteration:
         # Seconds to go back to the best point, with some to spare on a busy machine.
         self._to_end = 2.0 * (clock.seconds - began)
         self.residual = math.inf
-        self.best = (self.cavity.precision.copy(), self.cavity.linear.copy())
+        self.state = _SiteState(self.cavity.precision, self.cavity.linear, method.damping)
+        self.best = self.state.copy()
 
-    def steps(self) -> Iterator[Step]:
-        """Sweep until the damping is used up."""
-        damping = self.method.damping
-        since = done = 0
-        cavity = self.cavity
-        while damping < _MOST_DAMPING:
-            before = (cavity.precision.copy(), cavity.linear.copy())
-            residual = self._sweep(damping)
-            done += 1
-            since += 1
-            if residual < self.residual:
-                self.residual, self.best, since = residual, before, 0
-                if residual <= self.method.tol:
-                    self.best = (cavity.precision.copy(), cavity.linear.copy())
-            log_z = self.model.constant + cavity.log_z if residual < math.inf else math.nan
-            yield Step(done, residual, log_z)
-            if since >= _PATIENCE:
-                damping, since = 0.5 * (1.0 + damping), 0
-                self._go_back()
+    def step(self, state: _SiteState) -> Step | None:
+        """One sweep; None once the damping is used up."""
+        if state.since >= _PATIENCE:
+            state.damping, state.since = 0.5 * (1.0 + state.damping), 0
+            self._go_back()
+        if state.damping >= _MOST_DAMPING:
+            return None
+        before = state.copy()
+        residual = self._sweep(state.damping)
+        state.done += 1
+        state.since += 1
+        if residual < self.residual:
+            self.residual, state.since = residual, 0
+            self.best = state.copy() if residual <= self.method.tol else before
+        log_z = self.model.constant + self.cavity.log_z if residual < math.inf else math.nan
+        return Step(state.done, residual, log_z)
 
     def _sweep(self, damping: float) -> float:
         """One sweep; infinity, and back at the best point, if its factors broke down."""
@@ -268,7 +281,8 @@ class _CavityIteration:
 
     def _go_back(self) -> None:
         """To the best point seen."""
-        self.cavity.precision[:], self.cavity.linear[:] = self.best
+        self.cavity.precision[:] = self.best.precision
+        self.cavity.linear[:] = self.best.linear
         self.cavity.refresh()
 
     def solution(self, graph: FactorGraph, done: int, converged: bool) -> Solution:

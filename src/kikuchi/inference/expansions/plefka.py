@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import math
 from abc import abstractmethod
-from collections.abc import Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, ClassVar
@@ -27,6 +27,8 @@ import numpy as np
 
 from kikuchi.core.arrays import U4, Array, Ints
 from kikuchi.core.seeds import generator
+from kikuchi.engines.loops.iterate import iterate
+from kikuchi.engines.loops.state import Iterations
 from kikuchi.graphs.factor_graph import FactorGraph
 from kikuchi.inference.expansions.linear_response import states_of, symmetric_response
 from kikuchi.inference.expansions.spins import (
@@ -338,24 +340,29 @@ class ExpansionDescent:
 
     def _descend(self) -> None:
         limit = self.done + self.limit
-        done, converged = self.run.iterate(self._sweeps(), tol=self.tol, limit=limit)
-        self.done = max(done, self.done)
-        self._add_minimum(converged)
+        step = self._sweep()
+        ended = iterate(step, Iterations(self.done), self.run, tol=self.tol, limit=limit)
+        self.done = max(ended.iterations, self.done)
+        self._add_minimum(ended.converged)
 
-    def _sweeps(self) -> Iterator[Step]:
+    def _sweep(self) -> Callable[[Iterations], Step]:
+        """The step of a descent: one sweep over all spins."""
         from kikuchi.inference.expansions.kernels.tap import sweep
 
-        state, parts, done = self._state, self._parts, self.done
-        while True:
+        arrays, parts = self._state, self._parts
+
+        def step(state: Iterations) -> Step:
             change = 0.0
             for part in parts:
-                change = max(change, float(sweep(self.order, part, *state)))
+                change = max(change, float(sweep(self.order, part, *arrays)))
                 if self.run.clock.expired and part is not parts[-1]:
                     change = math.inf  # of a whole sweep nothing is known
                     break
-            done += 1
+            state.done += 1
             log_z = self.model.constant - Expansion(self.model, self.order, self.x).value
-            yield Step(done, change, log_z)
+            return Step(state.done, change, log_z)
+
+        return step
 
     @property
     def _parts(self) -> list[U4]:

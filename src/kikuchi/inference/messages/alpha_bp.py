@@ -8,7 +8,7 @@ Reference: HOJ-X7, LIU-D2, LIU-D6, LIU-I6, LIU-I7, LIU-M7.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
@@ -18,6 +18,8 @@ from numpy.typing import ArrayLike
 from kikuchi.core.arrays import Array
 from kikuchi.core.errors import ImpossibleEvidenceError, MethodError
 from kikuchi.core.numerics import log
+from kikuchi.engines.loops.iterate import iterate_to_best
+from kikuchi.engines.loops.state import State
 from kikuchi.graphs.factor_graph import FactorGraph
 from kikuchi.inference.bounds.certificates import attach_uniqueness_certificate
 from kikuchi.inference.messages.reweighted import (
@@ -45,29 +47,27 @@ class _PowerMethod(Method):
         return shortened(super().text)
 
 
-class _BestMessages:
-    """Sweeps, and the messages of the smallest residual among them."""
+@dataclass(eq=False)
+class _SweptState(State):
+    """The messages of the engine, after so many sweeps."""
 
-    def __init__(self, engine: ReweightedMessages) -> None:
-        self.engine = engine
-        self.messages = engine.messages.copy()
-        self.residual = math.inf
+    messages: Array
+    done: int = 0
 
-    def steps(self, damping: float, limit: int, tol: float) -> Iterator[Step]:
-        done = 0
-        while True:
-            many = 1 if done < _SINGLE_STEPS or tol == 0 else min(_SWEEPS_PER_STEP, limit - done)
-            residual = self.engine.sweeps(many, damping)
-            done += many
-            if not math.isfinite(residual):
-                return
-            if residual <= self.residual:
-                self.residual = residual
-                self.messages[:] = self.engine.messages
-            yield Step(done, residual)
 
-    def restore(self) -> None:
-        self.engine.set_messages(self.messages)
+def _sweeps(
+    engine: ReweightedMessages, damping: float, limit: int, tol: float
+) -> Callable[[_SweptState], Step | None]:
+    """A step of one sweep at first, then of a few."""
+
+    def sweep(state: _SweptState) -> Step | None:
+        done = state.done
+        many = 1 if done < _SINGLE_STEPS or tol == 0 else min(_SWEEPS_PER_STEP, limit - done)
+        residual = engine.sweeps(many, damping)
+        state.done += many
+        return Step(state.done, residual) if math.isfinite(residual) else None
+
+    return sweep
 
 
 def _pass_messages(
@@ -82,28 +82,26 @@ def _pass_messages(
     engine = ReweightedMessages(
         graph, 1.0 / powers, steps, schedule=method.schedule, budget=run.clock.budget, copies=2
     )
-    best = _BestMessages(engine)
-    limit = run.clock.iterations(method.max_iterations)
-    iterations, converged = run.iterate(
-        best.steps(method.damping, limit, method.tol), tol=method.tol, limit=method.max_iterations
-    )
-    if not converged:
-        best.restore()
+    sweep = _sweeps(engine, method.damping, run.clock.iterations(method.max_iterations), method.tol)
+    state, limit = _SweptState(engine.messages), method.max_iterations
+    ended = iterate_to_best(sweep, state, run, tol=method.tol, limit=limit)
+    if not ended.converged:
+        engine.set_messages(state.messages)
     solution = Solution(
         engine.marginals(),
         engine.log_z(),
-        converged=converged,
-        iterations=iterations,
+        converged=ended.converged,
+        iterations=ended.iterations,
         factor_tables=engine.factor_tables,
         diagnostics={
             "arithmetic": engine.arithmetic,
-            "residual": best.residual if math.isfinite(best.residual) else None,
+            "residual": ended.residual if math.isfinite(ended.residual) else None,
         },
     )
-    if not converged:
+    if not ended.converged:
         solution.warnings.append(
             f"{'diverged' if run.stopped == 'diverged' else 'not converged'}: the best "
-            f"messages seen still change by {best.residual:.2g}; {way_out}"
+            f"messages seen still change by {ended.residual:.2g}; {way_out}"
         )
     return solution, engine
 

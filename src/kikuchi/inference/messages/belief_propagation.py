@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 
@@ -16,6 +16,8 @@ import numpy as np
 from kikuchi.core.arrays import U4
 from kikuchi.core.errors import MethodError
 from kikuchi.core.seeds import generator
+from kikuchi.engines.loops.iterate import iterate
+from kikuchi.engines.loops.state import Iterations
 from kikuchi.graphs.factor_graph import FactorGraph
 from kikuchi.inference.bounds.certificates import attach_uniqueness_certificate
 from kikuchi.inference.expansions.linear_response import bethe_covariance
@@ -105,9 +107,9 @@ class BeliefPropagation(Method):
         """Sweep until nothing changes, and read the answer."""
         is_tree = self.schedule == "tree"
         limit = 2 if is_tree else self.max_iterations
-        iterations, converged = run.iterate(
-            self._steps(messages, run), tol=0.0 if is_tree else self.tol, limit=limit
-        )
+        sweep = self._sweep(messages, run)
+        ended = iterate(sweep, Iterations(), run, tol=0.0 if is_tree else self.tol, limit=limit)
+        iterations, converged = ended.iterations, ended.converged
         if is_tree and iterations == 2:
             converged, run.stopped = True, "converged"
         elif converged and self.mode == "sum" and messages.graph.is_forest:
@@ -117,26 +119,31 @@ class BeliefPropagation(Method):
                 messages.sequential(order, 0.0, bp_messages.LINEAR)
         return self._read(messages, iterations, converged, run)
 
-    def _steps(self, messages: RatioMessages | TableMessages, run: MethodRun) -> Iterator[Step]:
+    def _sweep(
+        self, messages: RatioMessages | TableMessages, run: MethodRun
+    ) -> Callable[[Iterations], Step]:
+        """The step of the run: one sweep in the order of the schedule, or a few parallel ones."""
         limit = run.clock.iterations(self.max_iterations)
         orders = self._orders(messages.graph)
         damping = Damping(self.damping, self.damping_kind, self.damping_end, self.anneal)
-        done = 0
-        while True:
-            sweeps, weight = 1, 0.0 if self.schedule == "tree" else damping.at(done)
+
+        def sweep(state: Iterations) -> Step:
+            sweeps, weight = 1, 0.0 if self.schedule == "tree" else damping.at(state.done)
             if self.schedule == "residual":
                 residual = messages.residual(weight, damping.code, self.tol)
             elif self.schedule == "parallel":
-                sweeps = min(limit - done, messages.sweeps_per_call(self.tol))
+                sweeps = min(limit - state.done, messages.sweeps_per_call(self.tol))
                 residual = messages.parallel(sweeps, weight, damping.code)
             else:
                 residual = messages.sequential(next(orders), weight, damping.code)
             if self.schedule != "tree":
                 residual = settled(messages, residual, self.tol)
-            done += sweeps
+            state.done += sweeps
             traced = self.trace_energy and self.mode == "sum"
             energy = messages.log_z(messages.variable_beliefs()) if traced else math.nan
-            yield Step(done, residual, energy)
+            return Step(state.done, residual, energy)
+
+        return sweep
 
     def _orders(self, graph: FactorGraph) -> Iterator[U4]:
         """The order of the variables in each sweep."""

@@ -6,7 +6,7 @@ Reference: TEH-I12.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -16,6 +16,7 @@ from kikuchi.core.arrays import Array
 from kikuchi.core.errors import BudgetError
 from kikuchi.core.lbfgs import Memory, Metric
 from kikuchi.core.numerics import log, xlogy
+from kikuchi.engines.loops.state import Iterations
 from kikuchi.graphs.factor_graph import FactorGraph
 from kikuchi.inference.beliefs import FactorTables
 from kikuchi.inference.messages.clamped_messages import by_original, free_energy_limit
@@ -74,21 +75,24 @@ class DualAscent:
         self.first_log_z = math.nan
         self.measured = self.tilts
 
-    def steps(self) -> Iterator[Step]:
-        """One run of the oracle per step, each after the first following a scaling."""
-        count = len(self.variables)
-        done = 0
-        while True:
-            marginals = self.oracle.marginals()
-            self._measure(marginals)
-            done += 1
-            yield Step(done, self.residual if self.oracle.converged else math.nan, self.log_z)
+    def step(self, state: Iterations) -> Step | None:
+        """One run of the oracle, after the first following a scaling."""
+        if state.done:
             if not self.oracle.converged:
-                return
-            if self.parallel:
-                self._scale(slice(None), 1.0 / count)
-            else:
-                self._scale(self._states((done - 1) % count), 1.0)
+                return None
+            self._scale_next(state.done - 1)
+        self._measure(self.oracle.marginals())
+        state.done += 1
+        residual = self.residual if self.oracle.converged else math.nan
+        return Step(state.done, residual, self.log_z)
+
+    def _scale_next(self, number: int) -> None:
+        """Scale all variables a little, or the next one in turn."""
+        count = len(self.variables)
+        if self.parallel:
+            self._scale(slice(None), 1.0 / count)
+        else:
+            self._scale(self._states(number % count), 1.0)
 
     def _states(self, k: int) -> slice:
         """Where the states of one observed variable are."""
@@ -182,29 +186,34 @@ class QuasiNewtonAscent(DualAscent):
     def __init__(self, oracle: Oracle, graph: FactorGraph, targets: Mapping[int, Array]) -> None:
         super().__init__(oracle, graph, targets, parallel=False)
         self.runs = 0
+        self.memory = Memory()
+        self.point: _DualPoint | None = None
 
-    def steps(self) -> Iterator[Step]:
-        """A step of L-BFGS each, or a round of scalings where that fails."""
-        memory = Memory()
+    def step(self, state: Iterations) -> Step:
+        """A step of L-BFGS, or a round of scalings where that fails."""
+        self.point = self._begin() if self.point is None else self._next(self.point)
+        state.done += 1
+        return Step(state.done, self.residual, self.log_z)
+
+    def _begin(self) -> _DualPoint:
+        """The point without tilts, but for states that no target allows."""
         point = self._accept(self._at(np.zeros(len(self.wanted))))
         if np.any(self.on & (point.marginals[self.where] == 0)):
             raise contradiction()
         if not self.on.all():
             point = self._accept(self._at(np.where(self.on, 0.0, -np.inf)))
-        done = 1
-        while True:
-            yield Step(done, self.residual, self.log_z)
-            done += 1
-            metric = self._metric(point)
-            step = memory.direction(point.gradient, metric, 1.0)
-            better = self._search(point, step)
-            if better is None:
-                memory.clear()
-                point = self._accept(self._round(point))
-                continue
-            moved = np.where(self.on, better.tilts, 0.0) - np.where(self.on, point.tilts, 0.0)
-            memory.add(moved, better.gradient - point.gradient)
-            point = self._accept(better)
+        return point
+
+    def _next(self, point: _DualPoint) -> _DualPoint:
+        """The point after this one."""
+        direction = self.memory.direction(point.gradient, self._metric(point), 1.0)
+        better = self._search(point, direction)
+        if better is None:
+            self.memory.clear()
+            return self._accept(self._round(point))
+        moved = np.where(self.on, better.tilts, 0.0) - np.where(self.on, point.tilts, 0.0)
+        self.memory.add(moved, better.gradient - point.gradient)
+        return self._accept(better)
 
     def solution(self, run: MethodRun, iterations: int, converged: bool) -> Solution:
         """The last point that was accepted."""

@@ -26,6 +26,8 @@ from kikuchi.core.arrays import Array
 from kikuchi.core.budget import Budget, Clock
 from kikuchi.core.errors import BudgetError
 from kikuchi.core.run import StepAborted
+from kikuchi.engines.loops.iterate import iterate
+from kikuchi.engines.loops.state import Iterations
 from kikuchi.graphs.conditioned import Conditioned
 from kikuchi.graphs.elimination import Order
 from kikuchi.graphs.factor_graph import FactorGraph
@@ -69,8 +71,8 @@ class _ExactScaling(ObservedMarginalsMethod):
     def _solve(self, graph: FactorGraph, run: MethodRun) -> Solution:
         oracle = _TreeOracle(graph, list(run.targets), self.order, self.seed, run.clock)
         ascent = self._ascent(oracle, graph, run.targets)
-        iterations, converged = run.iterate(ascent.steps(), tol=self.tol, limit=self.max_iterations)
-        solution = ascent.solution(run, iterations, converged)
+        ended = iterate(ascent.step, Iterations(), run, tol=self.tol, limit=self.max_iterations)
+        solution = ascent.solution(run, ended.iterations, ended.converged)
         solution.log_z_upper = solution.log_z  # any value of the dual is a bound
         return solution
 
@@ -165,8 +167,8 @@ class PropagatedScaling(ObservedMarginalsMethod):
     def _solved(self, graph: FactorGraph, run: MethodRun, mode: int) -> Solution:
         oracle = _BetheOracle(graph, run.targets, mode, self, run.clock)
         ascent = DualAscent(oracle, graph, run.targets, self.parallel)
-        iterations, converged = run.iterate(ascent.steps(), tol=self.tol, limit=self.max_iterations)
-        solution = ascent.solution(run, iterations, converged)
+        ended = iterate(ascent.step, Iterations(), run, tol=self.tol, limit=self.max_iterations)
+        solution = ascent.solution(run, ended.iterations, ended.converged)
         solution.diagnostics["sweeps"] = oracle.sweeps
         solution.diagnostics["messages"] = oracle.sweeps * oracle.messages_per_sweep
         solution.diagnostics["arithmetic"] = oracle.messages.arithmetic
@@ -239,10 +241,12 @@ def plug_in_scaling(
     ascent = DualAscent(oracle, graph, targets, parallel=False)
     order = list(targets)
     tilts, residuals = [], []
-    steps = ascent.steps()
+    state = Iterations()
     converged = False
     for _ in range(sweeps * len(order) + 1):
-        step = next(steps)
+        step = ascent.step(state)
+        if step is None:
+            break
         first = np.repeat(ascent.tilts[ascent.starts[:-1]], ascent.sizes)
         tilts.append(ascent.tilts - first)
         residuals.append(step.residual)

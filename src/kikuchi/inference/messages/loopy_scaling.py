@@ -6,12 +6,14 @@ Reference: TEH-I14, TEH-M23, TEH-M24.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 
 import numpy as np
 
+from kikuchi.engines.loops.iterate import iterate
+from kikuchi.engines.loops.state import Iterations
 from kikuchi.graphs.factor_graph import FactorGraph
 from kikuchi.inference.messages.clamped_messages import (
     ClampedMessages,
@@ -79,46 +81,49 @@ class LoopyScaling(ObservedMarginalsMethod):
     def _solved(self, graph: FactorGraph, run: MethodRun, mode: int) -> Solution:
         messages = ClampedMessages(graph, mode)
         messages.clamp(*observed_marginals(graph, run.targets))
-        iterations, converged = run.iterate(
-            self._steps(messages), tol=self.tol, limit=self.max_iterations
+        ended = iterate(
+            self._sweep(messages), Iterations(), run, tol=self.tol, limit=self.max_iterations
         )
         marginals = messages.variable_beliefs()
         messages.refresh()
         solution = Solution(
             marginals,
             log_z=messages.log_z(marginals),
-            converged=converged,
-            iterations=iterations,
+            converged=ended.converged,
+            iterations=ended.iterations,
             factor_tables=messages.factor_beliefs,
             diagnostics={
                 "arithmetic": messages.arithmetic,
                 "residual": run.trace.last_residual,
-                "messages": iterations * _changing_messages(graph),
+                "messages": ended.iterations * _changing_messages(graph),
                 "tilts": by_original(messages.tilts(run.targets), run),
             },
         )
-        if not converged:
+        if not ended.converged:
             solution.warnings.append(
                 f"not converged: a message still changes by {run.trace.last_residual:.2g}; "
                 f"try ups, which always converges, or {more_damping(self.damping)}"
             )
         return solution
 
-    def _steps(self, messages: ClampedMessages) -> Iterator[Step]:
+    def _sweep(self, messages: ClampedMessages) -> Callable[[Iterations], Step]:
+        """The step of the run: one sweep over all messages."""
         order = np.arange(messages.graph.n_variables, dtype=np.uint32)
         damping = Damping(self.damping, self.damping_kind, self.damping_end, self.anneal)
-        done = 0
-        while True:
+
+        def sweep(state: Iterations) -> Step:
             if self.schedule == "parallel":
-                residual = messages.parallel(1, damping.at(done), damping.code)
+                residual = messages.parallel(1, damping.at(state.done), damping.code)
             else:
-                residual = messages.sequential(order, damping.at(done), damping.code)
+                residual = messages.sequential(order, damping.at(state.done), damping.code)
             residual = settled(messages, residual, self.tol)
-            done += 1
+            state.done += 1
             energy = math.nan
             if self.trace_energy:
                 energy = messages.log_z(messages.variable_beliefs())
-            yield Step(done, residual, energy)
+            return Step(state.done, residual, energy)
+
+        return sweep
 
 
 def _changing_messages(graph: FactorGraph) -> int:

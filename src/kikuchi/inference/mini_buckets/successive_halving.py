@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
+from typing import Literal, Protocol
 
 import numpy as np
 
@@ -24,12 +24,8 @@ from kikuchi.inference.mini_buckets.bounds import (
     MiniBucketWorkspace,
     Upper,
 )
-from kikuchi.inference.mini_buckets.plan import MiniBucketPlan, Planner, make_plan
+from kikuchi.inference.mini_buckets.plan import MiniBucketPlan, Planner, SplitOrder, make_plan
 from kikuchi.inference.mini_buckets.support import LiveGraph, boxed_graph
-
-if TYPE_CHECKING:
-    from kikuchi.inference.mini_buckets.weighted_mini_buckets import WeightedMiniBuckets
-
 
 _QUICK = 2.0**17  # entries up to which both bounds are found, however little time is left
 _STARTING_PART = 0.1  # of the seconds that may pass while orders are started
@@ -39,6 +35,38 @@ _TEMPERING = (0.25, 0.5)  # strengths of the factors with which a lower bound be
 _TEMPERED_STEPS = 8  # iterations at each of them
 _LAST_ROUND = 160  # iterations after which only one search for each bound is left
 _WINDOW = 10  # iterations over which progress is judged
+
+
+class MiniBucketOptions(Protocol):
+    """What the search takes from the options of `wmb`."""
+
+    @property
+    def ibound(self) -> int | None:
+        """Maximum number of variables of a message; None chooses by size."""
+
+    @property
+    def bound(self) -> Literal["both", "upper", "lower"]:
+        """Which bounds to seek."""
+
+    @property
+    def order(self) -> SplitOrder:
+        """Elimination order."""
+
+    @property
+    def orders(self) -> int:
+        """How many orders are tried."""
+
+    @property
+    def tol(self) -> float:
+        """Stop when ten iterations gain less than this many nats."""
+
+    @property
+    def max_iterations(self) -> int:
+        """Maximum number of steps of each search."""
+
+    @property
+    def seed(self) -> int:
+        """Seed of the ties in the orders after the first."""
 
 
 class OutOfTime(Exception):
@@ -87,7 +115,7 @@ class SuccessiveHalving:
 class MiniBucketSearch:
     """One run: the plans, the searches for both bounds, and the answer."""
 
-    def __init__(self, options: WeightedMiniBuckets, live: LiveGraph, run: MethodRun) -> None:
+    def __init__(self, options: MiniBucketOptions, live: LiveGraph, run: MethodRun) -> None:
         self.options = options
         self.live = live
         self.run = run

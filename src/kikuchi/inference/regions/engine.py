@@ -15,13 +15,14 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from kikuchi.core.arrays import U4, U8, Array, Ints
+from kikuchi.core.arrays import U4, U8, Array, Ints, offsets_of
 from kikuchi.core.budget import Budget, require_time
 from kikuchi.core.errors import ImpossibleEvidenceError
+from kikuchi.engines.loops.state import State
+from kikuchi.engines.tables import StateMaps
 from kikuchi.graphs.factor_graph import FactorGraph
 from kikuchi.graphs.regions.region_graph import RegionGraph
-from kikuchi.graphs.regions.sets import SetFamily, offsets_of, spread
-from kikuchi.graphs.state_maps import StateMaps
+from kikuchi.graphs.regions.sets import SetFamily, spread
 from kikuchi.inference.method import MethodRun
 from kikuchi.inference.regions.kernels import layout
 from kikuchi.inference.regions.kernels import regions as kernels
@@ -273,6 +274,15 @@ def scope_tables(graph: FactorGraph) -> layout.ScopeTables:
     )
 
 
+@dataclass(eq=False)
+class DoubleLoopState(State):
+    """All that changes in a double loop: beliefs, messages, and where the tangent was placed."""
+
+    b: Array
+    messages: Array
+    old: Array
+
+
 class DoubleLoop:
     """The convergent minimiser: roots and inner regions, scaled to agreement (kernels.regions).
 
@@ -310,6 +320,7 @@ class DoubleLoop:
         self.work = np.empty((int(counts.max(initial=0)) + 1, beliefs.width))
         self._divide_potentials()
         self.old = beliefs.b.copy()
+        self.state = DoubleLoopState(beliefs.b, self.messages, self.old)
 
     def _divide_potentials(self) -> None:
         """Divide each factor among the roots that hold it; inner regions start uniform."""
@@ -342,20 +353,6 @@ class DoubleLoop:
                 self.work,
             )
         )
-
-    def state(self, into: tuple[Array, ...] | None = None) -> tuple[Array, ...]:
-        """A copy of all that changes, in the arrays of an earlier copy if one is given."""
-        present = (self.beliefs.b, self.messages, self.old)
-        if into is None:
-            return tuple(part.copy() for part in present)
-        for part, copy in zip(present, into, strict=True):
-            copy[:] = part
-        return into
-
-    def restore(self, state: tuple[Array, ...]) -> None:
-        """Go back to a copy."""
-        for part, copy in zip((self.beliefs.b, self.messages, self.old), state, strict=True):
-            part[:] = copy
 
     def moved(self) -> float:
         """Largest change of an inner belief since the tangent was last placed."""

@@ -6,12 +6,13 @@ Reference: LIU-D7, LIU-I13, TEH-I10.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 from typing import ClassVar, Literal
 
-import numpy as np
-
+from kikuchi.core.arrays import Array
+from kikuchi.engines.loops.iterate import Ended, iterate_to_best
+from kikuchi.engines.loops.state import State
 from kikuchi.graphs.factor_graph import FactorGraph
 from kikuchi.inference.method import Method, MethodRun, Solution, Step, option
 from kikuchi.inference.regions.engine import RegionBeliefs, region_beliefs
@@ -55,54 +56,44 @@ class GeneralisedBP(Method):
 
     def _solve(self, graph: FactorGraph, run: MethodRun) -> Solution:
         beliefs = region_beliefs(graph, self.regions, run)
-        best = _SmallestResidual(beliefs)
-        iterations, converged = self._propagate(beliefs, best, run)
-        return read_regions(beliefs, run, iterations, converged, best.residual)
+        ended = self._propagate(beliefs, run)
+        return read_regions(beliefs, run, ended.iterations, ended.converged, ended.residual)
 
     def minimise(self, beliefs: RegionBeliefs, run: MethodRun) -> tuple[int, bool]:
         """Move the `beliefs` to a fixed point by messages, within the limits of the `run`; answers
         sweeps and convergence.
         """
-        return self._propagate(beliefs, _SmallestResidual(beliefs), run)
+        ended = self._propagate(beliefs, run)
+        return ended.iterations, ended.converged
 
-    def _propagate(
-        self, beliefs: RegionBeliefs, best: _SmallestResidual, run: MethodRun
-    ) -> tuple[int, bool]:
-        iterations, converged = run.iterate(
-            self._steps(beliefs, best), tol=self.tol, limit=self.max_iterations
-        )
-        if not converged:
-            best.restore()
-        return iterations, converged and not mark_diverged(beliefs, run)
+    def _propagate(self, beliefs: RegionBeliefs, run: MethodRun) -> Ended:
+        state, limit = _Beliefs(beliefs.b), self.max_iterations
+        ended = iterate_to_best(self._sweep(beliefs), state, run, tol=self.tol, limit=limit)
+        diverged = mark_diverged(beliefs, run) if ended.converged else False
+        return replace(ended, converged=ended.converged and not diverged)
 
-    def _steps(self, beliefs: RegionBeliefs, best: _SmallestResidual) -> Iterator[Step]:
+    def _sweep(self, beliefs: RegionBeliefs) -> Callable[[_Beliefs], Step | None]:
+        """The step of the run: one sweep over all edges; None once the messages have diverged."""
         sweeps = beliefs.propagations(self.damping, self.schedule == "parallel")
         every = 1 if beliefs.b.size < _LARGE else 10  # the energy costs a third of a sweep
-        for done, residual in enumerate(sweeps, start=1):
+
+        def sweep(state: _Beliefs) -> Step | None:
+            residual = next(sweeps)
+            state.done += 1
             if beliefs.collapsed():
-                return  # messages diverged: beliefs that agree here are no fixed point
-            best.update(residual)
-            energy = -beliefs.free_energy() if done % every == 0 else math.nan
-            yield Step(done, residual, energy)
+                return None  # messages diverged: beliefs that agree here are no fixed point
+            energy = -beliefs.free_energy() if state.done % every == 0 else math.nan
+            return Step(state.done, residual, energy)
+
+        return sweep
 
 
-class _SmallestResidual:
-    """The beliefs with the smallest residual so far."""
+@dataclass(eq=False)
+class _Beliefs(State):
+    """The beliefs of all regions, after so many sweeps."""
 
-    def __init__(self, beliefs: RegionBeliefs) -> None:
-        self.beliefs = beliefs
-        self.residual = np.inf
-        self._b = beliefs.b.copy()
-
-    def update(self, residual: float) -> None:
-        """Keep the present beliefs if they agree better than any before."""
-        if residual < self.residual:
-            self.residual = residual
-            self._b[:] = self.beliefs.b
-
-    def restore(self) -> None:
-        """Go back to the best."""
-        self.beliefs.b[:] = self._b
+    b: Array
+    done: int = 0
 
 
 def mark_diverged(beliefs: RegionBeliefs, run: MethodRun) -> bool:

@@ -5,7 +5,7 @@ Reference: LIU-D7, LIU-I14, LIU-I14b, TEH-M27.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 
@@ -13,6 +13,8 @@ import numpy as np
 
 from kikuchi.core.arrays import Array
 from kikuchi.core.lbfgs import Lbfgs
+from kikuchi.engines.loops.iterate import iterate
+from kikuchi.engines.loops.state import Iterations
 from kikuchi.graphs.factor_graph import FactorGraph
 from kikuchi.inference.method import Method, MethodRun, Solution, Step, option
 from kikuchi.inference.regions.engine import DoubleLoop, RegionBeliefs, region_beliefs
@@ -71,22 +73,24 @@ class Kikuchi(Method):
         """Move the `beliefs` to the minimum by the double loop, within the limits of the `run`;
         answers steps and convergence.
         """
-        iterations, converged = run.iterate(
-            self._steps(DoubleLoop(beliefs)), tol=self.tol, limit=self.max_iterations
-        )
-        return iterations, converged and not mark_diverged(beliefs, run)
+        step, limit = self._outer_step(DoubleLoop(beliefs)), self.max_iterations
+        ended = iterate(step, Iterations(), run, tol=self.tol, limit=limit)
+        return ended.iterations, ended.converged and not mark_diverged(beliefs, run)
 
-    def _steps(self, loop: DoubleLoop) -> Iterator[Step]:
+    def _outer_step(self, loop: DoubleLoop) -> Callable[[Iterations], Step]:
+        """The step of the run: move the tangent, then sweep the inner loop."""
         controller = InnerLoopController(loop, self.inner)
-        done = 0
-        while True:
-            if done > 0:
+
+        def step(state: Iterations) -> Step:
+            if state.done > 0:
                 loop.outer_step()
             residual = self._inner_loop(loop, controller.sweeps)
-            done += 1
+            state.done += 1
             log_z = -loop.beliefs.free_energy()
             controller.update(residual, log_z)
-            yield Step(done, residual, log_z)
+            return Step(state.done, residual, log_z)
+
+        return step
 
     def _inner_loop(self, loop: DoubleLoop, most: int) -> float:
         """Sweep until a sweep changes the beliefs far less than all since the last outer step did.
@@ -124,7 +128,7 @@ class InnerLoopController:
         self._steps_without_progress = 0
         self._highest_log_z = -np.inf
         self._diverging_steps = 0
-        self._checkpoint = loop.state()
+        self._best = loop.state.copy()
 
     def update(self, residual: float, log_z: float) -> None:
         """Take note of one outer step."""
@@ -134,7 +138,7 @@ class InnerLoopController:
                 self._steps_without_progress = 0
             self._smallest_residual, self._highest_log_z = residual, log_z
             self._diverging_steps = 0
-            self._checkpoint = self.loop.state(self._checkpoint)
+            self._best.assign(self.loop.state)
             return
         if self.sweeps >= _MOST_INNER:
             return
@@ -158,7 +162,7 @@ class InnerLoopController:
         return residual > _FAST and self.loop.beliefs.collapsed()
 
     def _go_back(self) -> None:
-        self.loop.restore(self._checkpoint)
+        self.loop.state.assign(self._best)
         self.sweeps = min(4 * self.sweeps, _MOST_INNER)
         self._diverging_steps = self._steps_without_progress = 0
 

@@ -3,28 +3,17 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, ClassVar
 
 import numpy as np
-from numpy.typing import NDArray
 
 from kikuchi.core.arrays import U8, Array, Ints, Mask
 from kikuchi.graphs.binary import BoltzmannParameters, boltzmann_parameters
 from kikuchi.graphs.factor_graph import FactorGraph
 from kikuchi.inference.graph_arrays import GraphArrays
+from kikuchi.inference.sampling.chains import BitRows, Chains, TableRows
 
 _LARGEST_EXPONENT = 700.0  # of e^x in double precision, with a margin
-
-
-class Chains(NamedTuple):
-    """Where the chains are and what is kept of them; `kept` counts the sweeps added to `sums`."""
-
-    states: NDArray[Any]
-    streams: U8
-    kept: Ints
-    sums: Array
-    draws: NDArray[Any]
-    scores: Array
 
 
 class Sweeper(ABC):
@@ -96,22 +85,6 @@ class Sweeper(ABC):
         """Summed conditionals, flat as the marginals."""
 
 
-class BitRows(NamedTuple):
-    """The couplings of each bit, in the order of the updates.
-
-    Row r updates the bit at `places[r]` (already times the number of chains, as are
-    `neighbours`); `multipliers` holds 1 and e^W for each neighbour, `odds` e^bias of each row.
-    """
-
-    places: U8
-    offsets: U8
-    neighbours: U8
-    multipliers: Array
-    odds: Array
-    biases: Array
-    weights: Array
-
-
 class BitSweeper(Sweeper):
     """Positive binary pairwise models: products of odds, no exponential."""
 
@@ -155,19 +128,6 @@ class BitSweeper(Sweeper):
         ones = np.empty(len(self._sums))
         ones[self._order] = self._sums
         return np.stack([int(self.kept[0]) * self.chains - ones, ones], axis=1).ravel()
-
-
-class TableRows(NamedTuple):
-    """The factors of each variable and its strides in their tables, and the order of the updates.
-
-    Those of variable v stand at `offsets[v]` to `offsets[v + 1]`; `factors` are already times the
-    number of chains.
-    """
-
-    order: U8
-    offsets: U8
-    factors: U8
-    strides: U8
 
 
 def table_rows(flat: GraphArrays, chains: int, order: Ints) -> TableRows:

@@ -17,6 +17,7 @@ from kikuchi.core.arrays import Array, Ints
 from kikuchi.core.budget import Budget
 from kikuchi.core.errors import BudgetError, ImpossibleEvidenceError
 from kikuchi.core.numerics import count_states
+from kikuchi.engines import tables
 from kikuchi.graphs.factor_graph import FactorGraph
 from kikuchi.inference.beliefs import Joint
 from kikuchi.inference.expansions.linear_response import clamped_covariance
@@ -203,7 +204,7 @@ class _Walk:
         starts, strides, others, levels, other_strides = [], [], [0], [], []
         for d, factors in enumerate(by_level):
             for a in factors:
-                scope, steps = graph.scope(a), _strides(graph.shape(a))
+                scope, steps = graph.scope(a), tables.strides(graph.shape(a))
                 starts.append(int(graph.table_offsets[a]))
                 strides.append(steps[scope.index(int(self.order[d]))])
                 for v, step in zip(scope, steps, strict=True):
@@ -322,10 +323,3 @@ def level_order(graph: FactorGraph) -> Ints:
         left.remove(chosen)
         scopes = [scope for scope in scopes if chosen not in scope]
     return np.array(deepest_first[::-1], dtype=np.int64)
-
-
-def _strides(shape: tuple[int, ...]) -> list[int]:
-    steps = [1]
-    for size in reversed(shape[1:]):
-        steps.append(steps[-1] * size)
-    return steps[::-1]

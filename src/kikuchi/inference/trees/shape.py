@@ -7,6 +7,7 @@ from typing import NamedTuple
 import numpy as np
 
 from kikuchi.core.arrays import Array, Ints
+from kikuchi.engines.tables import strides
 from kikuchi.graphs.elimination import Elimination
 from kikuchi.graphs.factor_graph import FactorGraph
 from kikuchi.graphs.junction_tree import junction_tree
@@ -175,7 +176,7 @@ def joint_target(
 ) -> MarginalTargets:
     """The joint marginal of some variables, all in one clique; axes in the order given."""
     cards = graph.cardinalities[variables].astype(np.int64)
-    strides = np.append(np.cumprod(cards[::-1])[::-1], 1)[1:]
+    steps = np.array(strides(cards.tolist()), dtype=np.int64)
     ranks = tree.rank[variables]
     by_rank = np.argsort(ranks)
     lists = _none(tree.n_nodes + 1)
@@ -183,7 +184,7 @@ def joint_target(
     return MarginalTargets(
         np.array([0, len(variables)]),
         ranks[by_rank],
-        strides[by_rank],
+        steps[by_rank],
         _none(1),
         np.array([int(np.prod(cards))]),
         lists,

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
 
 from kikuchi.core import seeds
 from kikuchi.core.arrays import Array, Ints, Mask
+from kikuchi.engines.loops.iterate import iterate
+from kikuchi.engines.loops.state import Iterations
 from kikuchi.inference.method import MethodRun, Step
 
 
@@ -36,11 +38,11 @@ class MultiStartAscent:
         used_up = self.run.clock.iterations(self.done + 1) <= self.done
         return self.run.stopped in ("seconds", "interrupted") or used_up or self.run.clock.expired
 
-    def take(self, steps: Iterator[Step], tol: float, limit: int) -> bool:
-        """Take steps until they converge or must end; answers whether they converged."""
-        done, converged = self.run.iterate(steps, tol=tol, limit=limit)
-        self.done = max(self.done, done)
-        return converged
+    def take(self, step: Callable[[Iterations], Step | None], tol: float, limit: int) -> bool:
+        """Take steps until they converge or must end; return whether they converged."""
+        ended = iterate(step, Iterations(self.done), self.run, tol=tol, limit=limit)
+        self.done = max(self.done, ended.iterations)
+        return ended.converged
 
     def record_stop(self, converged: bool) -> None:
         """Record that the iterations ended the run, unless time or the user did."""

@@ -14,13 +14,14 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 
 import numpy as np
 
 from kikuchi.core.arrays import U4, Array, Mask
+from kikuchi.engines.loops.state import Iterations
 from kikuchi.graphs.binary import BoltzmannParameters, boltzmann_parameters
 from kikuchi.graphs.factor_graph import FactorGraph
 from kikuchi.inference.bounds.feasibility import Constraints
@@ -113,7 +114,7 @@ class MeanFieldAscent(MultiStartAscent):
         )
         self.engine.set(normalised(masses * self.alive, self.flat.state_offsets))
         limit = self.done + self.method.max_iterations + self._preparation_sweeps
-        self.take(self._preparation(), 0.0, limit)
+        self.run.iterate(self._preparation(), tol=0.0, limit=limit)
         if self.constraints.any and not self._enter_box():
             self.end_here()
             return
@@ -175,18 +176,21 @@ class MeanFieldAscent(MultiStartAscent):
         self.engine.set(point)
         return True
 
-    def _ascent(self) -> Iterator[Step]:
+    def _ascent(self) -> Callable[[Iterations], Step]:
         """Sweeps at temperature 1 with the true tables: the bound never falls."""
-        taken = 0
-        while True:
+        first = self.done
+
+        def step(state: Iterations) -> Step:
+            taken = state.done - first
             left = self.method.max_iterations - taken
             # sweeps that the preparation left over may be taken too: the run knows the limit
             many = 1 if taken < _SINGLE_SWEEPS else max(1, min(left, self._chunk))
             sweeps, change = self.engine.sweeps(self._order(), np.ones(many), self.method.tol)
-            taken += sweeps
-            self.done += sweeps
+            self.done = state.done = state.done + sweeps
             bound = self._bound(self.engine.q())
-            yield Step(self.done, residual=change, objective=bound, lower=bound)
+            return Step(state.done, residual=change, objective=bound, lower=bound)
+
+        return step
 
     @property
     def _chunk(self) -> int:

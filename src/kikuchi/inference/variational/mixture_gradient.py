@@ -19,11 +19,8 @@ from kikuchi.core.lbfgs import Lbfgs
 from kikuchi.core.numerics import log
 from kikuchi.inference.graph_arrays import GraphArrays
 from kikuchi.inference.method import MethodRun
-from kikuchi.inference.variational.mixture_mean_field import (
-    Mixture,
-    mixture_bound,
-    table_workspace,
-)
+from kikuchi.inference.variational.mixture import Mixture
+from kikuchi.inference.variational.mixture_bound import mixture_bound, table_workspace
 
 _LEAST = -690.0  # log-probabilities are kept above the smallest number of a float
 _LEAST_INCREASE = 2.2e-9  # of the bound in one step, relative: less ends the ascent

@@ -23,24 +23,37 @@ Reference: HOJ-I10, LAW-E11, LAW-I9, LAW-I12.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import ClassVar, Literal, NamedTuple
+from typing import ClassVar, Literal
 
 import numpy as np
 from numpy.typing import ArrayLike
 
-from kikuchi.core.arrays import Array, Ints
+from kikuchi.core.arrays import Array
 from kikuchi.core.errors import MethodError
-from kikuchi.core.numerics import count_states, entropy, log, logsumexp, xlogy
+from kikuchi.core.numerics import count_states, entropy, log, logsumexp
 from kikuchi.core.progress import silent
 from kikuchi.core.trace import Trace
+from kikuchi.engines.loops.state import Iterations
 from kikuchi.graphs.factor_graph import FactorGraph
 from kikuchi.inference.bounds.feasibility import Constraints
 from kikuchi.inference.graph_arrays import GraphArrays, flatten
 from kikuchi.inference.method import Method, MethodRun, Solution, Step, option
 from kikuchi.inference.variational.ascent import MultiStartAscent, normalised
 from kikuchi.inference.variational.mean_field import MeanField, MeanFieldAscent
+from kikuchi.inference.variational.mixture import Mixture
+from kikuchi.inference.variational.mixture_bound import make_mixture, mixture_bound, table_workspace
+
+__all__ = [
+    "Mixture",
+    "MixtureMeanField",
+    "exact_mixture_bound",
+    "make_mixture",
+    "mixture_bound",
+    "sample_set_bound",
+    "table_workspace",
+]
 
 _TRIAL_SWEEPS = 12  # of each candidate for a new component
 _APART = 1e-3  # components closer than this in every probability are the same
@@ -48,23 +61,6 @@ _PERTURBATION = 0.3  # standard deviation of the log-probabilities of a perturbe
 _NEW_WEIGHT = 0.3
 _MOST_STATES = 2**22  # enumerated for the exact entropy of a mixture
 _WAY_OUT = "use fewer components, or mf"
-
-
-class Mixture(NamedTuple):
-    """What the sweeps change: weights, components, smoothing functions, lambda, overlaps."""
-
-    weights: Array
-    q: Array
-    smoothing: Array
-    log_scale: Array
-    overlap: Array
-    disjoint: Ints
-    gains: Array
-    row: Array
-
-    def copy(self) -> Mixture:
-        """An independent copy."""
-        return self._replace(**{name: array.copy() for name, array in self._asdict().items()})
 
 
 @dataclass(frozen=True)
@@ -245,15 +241,19 @@ class MixtureAscent(MultiStartAscent):
 
     def _ascend(self, mixture: Mixture) -> None:
         limit = self.done + self.method.max_iterations
-        self._keep(mixture, self.take(self._steps(mixture), self.method.tol, limit))
+        self._keep(mixture, self.take(self._step(mixture), self.method.tol, limit))
 
-    def _steps(self, mixture: Mixture) -> Iterator[Step]:
+    def _step(self, mixture: Mixture) -> Callable[[Iterations], Step]:
+        """A sweep over the mixture, which never lowers the bound."""
         bounds = np.zeros(len(mixture.weights))
-        while True:
+
+        def step(state: Iterations) -> Step:
             change = self._sweep(mixture, 1.0, bounds)
-            self.done += 1
+            self.done = state.done = state.done + 1
             value = self._value(mixture)
-            yield Step(self.done, residual=change, objective=value, lower=value)
+            return Step(state.done, residual=change, objective=value, lower=value)
+
+        return step
 
     def _value(self, mixture: Mixture) -> float:
         """The bound with lambda eliminated, from scratch."""
@@ -325,63 +325,6 @@ class MixtureAscent(MultiStartAscent):
 
 
 # ---------------------------------------------------------------------- bounds
-
-
-def make_mixture(
-    flat: GraphArrays, weights: Array, q: Array, smoothing: Array | None = None
-) -> Mixture:
-    """A mixture of the components `q` (rows of flat probabilities), with lambda to match.
-
-    Smoothing functions are q_m / sum_k Q(k) q_k unless given.
-    """
-    from kikuchi.inference.variational.kernels.mixture_mean_field import overlaps, set_scales
-
-    if smoothing is None:
-        smoothing = q / np.maximum(weights @ q, np.finfo(np.float64).tiny)
-        tops = np.maximum.reduceat(smoothing, flat.state_offsets[:-1], axis=1)
-        smoothing = smoothing / np.repeat(tops, flat.cards.astype(np.int64), axis=1)
-    n = len(weights)
-    mixture = Mixture(
-        weights.astype(np.float64),
-        q,
-        smoothing,
-        np.zeros(n),
-        np.zeros((n, n)),
-        np.zeros((n, n), dtype=np.int64),
-        np.zeros(n),
-        np.zeros(flat.max_card),
-    )
-    overlaps(flat.state_offsets, mixture)
-    set_scales(mixture)
-    return mixture
-
-
-def mixture_bound(
-    flat: GraphArrays,
-    mixture: Mixture,
-    scratch: Array | None = None,
-    form: Literal["lambda", "eliminated"] = "eliminated",
-) -> float:
-    """Lawrence's bound in either form, evaluated from scratch (2.20, 2.24)."""
-    from kikuchi.inference.variational.kernels.mixture_mean_field import (
-        component_bounds,
-        information,
-        overlaps,
-    )
-
-    if scratch is None:
-        scratch = table_workspace(flat)
-    overlaps(flat.state_offsets, mixture)
-    bounds = np.zeros(len(mixture.weights))
-    component_bounds(flat, mixture.q, 1.0, bounds, scratch)
-    explicit, eliminated = information(mixture)
-    mean = float(np.sum(xlogy(mixture.weights, bounds)))
-    return mean + float(explicit if form == "lambda" else eliminated)
-
-
-def table_workspace(flat: GraphArrays) -> Array:
-    """Scratch for the contraction of any one factor."""
-    return np.zeros(int(np.diff(flat.table_offsets).max(initial=1)))
 
 
 def exact_mixture_bound(graph: FactorGraph, weights: ArrayLike, components: ArrayLike) -> float:

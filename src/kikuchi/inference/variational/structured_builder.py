@@ -2,27 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, field
 from itertools import pairwise
 from math import prod
 
 import numpy as np
 
-from kikuchi.core.arrays import U4, Array, Ints
+from kikuchi.core.arrays import U4, Array, Ints, offsets_of
 from kikuchi.core.budget import Budget
+from kikuchi.engines.tables import places, strides
 from kikuchi.graphs.factor_graph import FactorGraph
 from kikuchi.inference.variational.structured_layout import (
     FactorParts,
     Layout,
     Shape,
     Tours,
-    closed,
-    mixed,
-    offsets,
-    starts,
-    strides,
 )
+from kikuchi.inference.variational.structured_sites import Branch, GrowingColumns, Site
 from kikuchi.inference.variational.structured_subgraph import Forest, look_at_clock
 
 _WAY_OUT = "lower width, or use mf"
@@ -40,20 +35,6 @@ def lay_out(graph: FactorGraph, forest: Forest, budget: Budget) -> Layout:
     needed = maker.clique_bytes + maker.site_bytes
     budget.require_bytes(needed, "structured mean field", _WAY_OUT)
     return maker.layout()
-
-
-@dataclass
-class _Lists:
-    """Growing columns of `Shape` and `FactorParts` that are filled factor by factor."""
-
-    columns: dict[str, list[int]] = field(default_factory=dict)
-
-    def __getattr__(self, name: str) -> list[int]:
-        return self.columns.setdefault(name, [])
-
-    def array(self, name: str) -> Ints:
-        """A finished column."""
-        return np.array(self.columns.get(name, []), dtype=np.int64)
 
 
 class _Maker:
@@ -74,7 +55,7 @@ class _Maker:
         ]
         self.whole: list[tuple[int, int]] = []
         self.split_factors: list[int] = []
-        self.lists = _Lists()
+        self.lists = GrowingColumns()
         self.site_rows: list[tuple[int, Site]] = []
         self.n_tables = 0
         self.n_pending = 0
@@ -127,7 +108,7 @@ class _Maker:
         else:
             clique = self._add_sites(variables, table)
         lists.clique.append(clique)
-        lists.places.extend(mixed(cards, [steps[v] for v in variables]).tolist())
+        lists.places.extend(places(cards, [steps[v] for v in variables]).tolist())
         self.n_tables += lists.size[-1]
 
     def _add_sites(self, variables: list[int], table: dict[int, int]) -> int:
@@ -210,12 +191,12 @@ class _Maker:
             size=lists.array("size"),
             clique=lists.array("clique"),
             site=np.array(part_sites, dtype=np.int64),
-            owns=closed(lists.array("owns"), len(lists.part_strides)),
+            owns=_closed(lists.array("owns"), len(lists.part_strides)),
             own_strides=lists.array("part_strides"),
             own_cards=lists.array("part_cards"),
             own_steps=lists.array("part_steps"),
             places=lists.array("places"),
-            factor_parts=closed(lists.array("factor_parts"), len(lists.factor)),
+            factor_parts=_closed(lists.array("factor_parts"), len(lists.factor)),
             factor_table=self.graph.table_offsets[:-1][self.split_factors].astype(np.int64),
         )
         forest = self.forest
@@ -243,11 +224,11 @@ class _Maker:
         return Tours(
             trees,
             np.concatenate(paths),
-            offsets([len(path) for path in paths]),
+            offsets_of([len(path) for path in paths]),
             np.concatenate([_upward(self.forest, a, b) for a, b in pairwise(trees)]),
-            offsets(np.diff(trees) - 1),
+            offsets_of(np.diff(trees) - 1),
             np.argsort(tree_of_part, kind="stable").astype(np.int64),
-            offsets(counts),
+            offsets_of(counts),
         )
 
     def _move_costs(self) -> Array:
@@ -266,7 +247,7 @@ class _Maker:
         maps = [self._map(c, p) for c, p in enumerate(forest.parent) if p >= 0]
         maps += [self._map(c, c) for c in range(len(sizes))]
         lengths = [self.sizes[p] if p >= 0 else 0 for p in forest.parent]
-        map_starts = starts(np.array([*lengths, *self.sizes], dtype=np.int64))
+        map_starts = offsets_of(np.array([*lengths, *self.sizes], dtype=np.int64))[:-1].copy()
         parent_map, own_map = map_starts[: len(sizes)].copy(), map_starts[len(sizes) :].copy()
         edge, up = lists.array("branch_edge"), lists.array("branch_up")
         children = [c for found in forest.children for c in found]
@@ -277,23 +258,23 @@ class _Maker:
         )
         return Shape(
             size=sizes,
-            table=starts(sizes),
+            table=offsets_of(sizes)[:-1].copy(),
             parent=np.array(forest.parent, dtype=np.int64),
-            separator=starts(separators),
+            separator=offsets_of(separators)[:-1].copy(),
             separator_size=separators,
             residual_size=sizes // separators,
-            child_offsets=offsets([len(found) for found in forest.children]),
+            child_offsets=offsets_of([len(found) for found in forest.children]),
             children=np.array(children, dtype=np.int64),
             parent_map=parent_map,
             own_map=own_map,
             maps=np.concatenate(maps),
-            sites=offsets(sites),
+            sites=offsets_of(sites),
             site_table=lists.array("site_table"),
-            site_owns=closed(lists.array("site_owns"), len(lists.own_strides)),
+            site_owns=_closed(lists.array("site_owns"), len(lists.own_strides)),
             own_strides=lists.array("own_strides"),
             own_cards=lists.array("own_cards"),
             own_steps=lists.array("own_steps"),
-            site_branches=closed(lists.array("site_branches"), len(lists.branch_edge)),
+            site_branches=_closed(lists.array("site_branches"), len(lists.branch_edge)),
             branch_edge=edge,
             branch_up=up,
             branch_map=np.where(up == 1, parent_map[edge], own_map[edge]),
@@ -315,68 +296,8 @@ class _Maker:
         shared = forest.cliques[clique][: len(forest.cliques[clique]) - forest.residual[clique]]
         steps = dict(zip(shared, strides([self.cards[v] for v in shared]), strict=True))
         members = forest.cliques[at]
-        places = mixed([self.cards[v] for v in members], [steps.get(v, 0) for v in members])
-        return places.astype(np.uint32)
-
-
-@dataclass
-class Branch:
-    """One neighbour of a site: variables behind it, variables on this side, pending tables."""
-
-    edge: int
-    up: int
-    behind: list[int]
-    here: list[int]
-    incoming: int
-    outgoing: int
-
-
-@dataclass
-class Site:
-    """A clique between the variables of a split part."""
-
-    clique: int
-    table: int
-    own: list[int]
-    branches: list[Branch] = field(default_factory=list)
-    table_steps: dict[int, int] = field(default_factory=dict)
-
-    def write(self, lists: _Lists, cards: Sequence[int], in_clique: dict[int, int]) -> None:
-        """Append this site to the columns."""
-        lists.site_table.append(self.table)
-        lists.site_owns.append(len(lists.own_strides))
-        for v in self.own:
-            lists.own_strides.append(in_clique[v])
-            lists.own_cards.append(cards[v])
-            lists.own_steps.append(self.table_steps[v])
-        lists.site_branches.append(len(lists.branch_edge))
-        for branch in self.branches:
-            behind = [cards[v] for v in branch.behind]
-            here = [cards[v] for v in branch.here]
-            lists.branch_edge.append(branch.edge)
-            lists.branch_up.append(branch.up)
-            lists.branch_in.append(branch.incoming)
-            lists.branch_out.append(branch.outgoing)
-            lists.branch_below.append(prod(behind))
-            lists.branch_above.append(prod(here))
-            lists.branch_places.append(len(lists.shifts))
-            lists.shifts.extend(mixed(behind, [self.table_steps[v] for v in branch.behind]))
-            self._write_out(
-                lists, cards, branch, dict(zip(branch.here, strides(here), strict=True))
-            )
-
-    def _write_out(
-        self, lists: _Lists, cards: Sequence[int], branch: Branch, steps: dict[int, int]
-    ) -> None:
-        """Where entries and the other branches' states go in the table sent over a branch."""
-        lists.out_own.append(len(lists.out_steps))
-        lists.out_steps.extend(steps.get(v, 0) for v in self.own)
-        lists.out_from.append(len(lists.out_places))
-        for other in self.branches:
-            lists.out_places.append(len(lists.shifts))
-            if other is not branch:
-                behind = [cards[v] for v in other.behind]
-                lists.shifts.extend(mixed(behind, [steps[v] for v in other.behind]))
+        found = places([self.cards[v] for v in members], [steps.get(v, 0) for v in members])
+        return found.astype(np.uint32)
 
 
 def _upward(forest: Forest, first: int, end: int) -> Ints:
@@ -401,3 +322,8 @@ def _tour(forest: Forest, root: int) -> Ints:
             moves.append((clique, child))
             stack.append((child, iter(forest.children[child])))
     return np.array(moves, dtype=np.int64).reshape(-1, 2)
+
+
+def _closed(first: Ints, end: int) -> Ints:
+    """Beginnings of segments with the end of the last."""
+    return np.append(first, end).astype(np.int64)

@@ -8,24 +8,19 @@ variables behind the neighbours meet (see `kernels.structured_mean_field`).
 
 from __future__ import annotations
 
-import functools
-from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from math import prod
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
 from kikuchi.core.arrays import U4, Array, Ints
+from kikuchi.engines.tables import outer, places, strides
 from kikuchi.graphs.factor_graph import FactorGraph
 from kikuchi.inference.variational.structured_subgraph import Forest
 
 if TYPE_CHECKING:
-    from kikuchi.inference.variational.structured_builder import Site
-
-
-_SMALL = 1024
+    from kikuchi.inference.variational.structured_sites import Site
 
 
 class Shape(NamedTuple):
@@ -168,17 +163,17 @@ class Layout:
         for clique, (members, r) in enumerate(
             zip(self.forest.cliques, self.forest.residual, strict=True)
         ):
-            rest = product([single[v] for v in members[len(members) - r :]])
+            rest = outer([single[v] for v in members[len(members) - r :]])
             at = int(s.table[clique])
             work.cond[at : at + int(s.size[clique])] = np.tile(rest, int(s.separator_size[clique]))
         for part, variables in enumerate(self.part_variables):
             at = int(self.parts.table[part])
-            work.marginals[at : at + int(self.parts.size[part])] = product(
+            work.marginals[at : at + int(self.parts.size[part])] = outer(
                 [single[v] for v in variables]
             )
         for site in self.sites:
             for branch in site.branches:
-                row = product([single[v] for v in branch.behind])
+                row = outer([single[v] for v in branch.behind])
                 n = int(s.separator_size[branch.edge])
                 rows = work.pending[branch.incoming : branch.incoming + n * len(row)]
                 rows.reshape(n, len(row))[:] = row
@@ -193,7 +188,7 @@ class Layout:
         steps = dict(zip(scope, strides(self.graph.shape(factor)), strict=True))
         members = self.forest.cliques[clique]
         cards = [int(self.graph.cardinalities[v]) for v in members]
-        return mixed(cards, [steps.get(v, 0) for v in members])
+        return places(cards, [steps.get(v, 0) for v in members])
 
     def factor_tables(self, belief: Array, marginals: Array) -> Array:
         """Beliefs of all factors of the graph, laid out as its log-tables."""
@@ -227,62 +222,7 @@ class Layout:
         return out
 
 
-# ---------------------------------------------------------------------- numbers
-
-
-def mixed(cards: Sequence[int], steps: Sequence[int]) -> Ints:
-    """sum_k digit_k * steps_k for every combination of digits, the last digit fastest.
-
-    >>> mixed([2, 3], [10, 1]).tolist()
-    [0, 1, 2, 10, 11, 12]
-    """
-    small = prod(cards) <= _SMALL
-    return (_mixed_again if small else _mixed)(tuple(cards), tuple(steps))
-
-
-def _mixed(cards: tuple[int, ...], steps: tuple[int, ...]) -> Ints:
-    out = np.zeros(1, dtype=np.int64)
-    for card, step in zip(cards, steps, strict=True):
-        out = np.add.outer(out, step * np.arange(card, dtype=np.int64)).ravel()
-    out.flags.writeable = False
-    return out
-
-
-_mixed_again = functools.lru_cache(maxsize=1024)(_mixed)  # grids ask for the same few often
-
-
-def product(factors: Sequence[Array]) -> Array:
-    """Outer product of rows, flat."""
-    out = np.ones(1)
-    for factor in factors:
-        out = np.multiply.outer(out, factor).ravel()
-    return out
-
-
-def strides(cards: Sequence[int]) -> list[int]:
-    """Strides of a row-major table."""
-    found = [1] * len(cards)
-    for k in range(len(cards) - 2, -1, -1):
-        found[k] = found[k + 1] * cards[k + 1]
-    return found
-
-
 def _absolute(parts: FactorParts) -> Ints:
     """For the tables of single parts: where each entry is in the graph's log-tables."""
     first = parts.factor_table[parts.factor]
     return np.asarray(np.repeat(first, parts.size) + parts.places)
-
-
-def offsets(lengths: Any) -> Ints:
-    """Where segments of these lengths begin, and the end."""
-    return np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64)
-
-
-def starts(lengths: Ints) -> Ints:
-    """Where segments of these lengths begin."""
-    return offsets(lengths)[:-1].copy()
-
-
-def closed(first: Ints, end: int) -> Ints:
-    """Beginnings of segments with the end of the last."""
-    return np.append(first, end).astype(np.int64)

@@ -20,7 +20,7 @@ Reference: HOJ-I10, LAW-I5, LAW-M11, TEH-I5.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from math import prod
 from typing import ClassVar
@@ -32,6 +32,7 @@ from kikuchi.core.errors import MethodError, OutOfTimeError
 from kikuchi.core.progress import silent
 from kikuchi.core.text import is_whole
 from kikuchi.core.trace import Trace
+from kikuchi.engines.loops.state import Iterations
 from kikuchi.graphs.factor_graph import FactorGraph
 from kikuchi.inference.method import Method, MethodRun, Solution, Step, option
 from kikuchi.inference.variational import structured_subgraph as subgraphs
@@ -262,22 +263,26 @@ class StructuredAscent(MultiStartAscent):
     def ascend(self) -> None:
         """Sweeps until nothing moves."""
         limit = self.done + self.method.max_iterations
-        converged = self.take(self._steps(), self.method.tol, limit)
+        converged = self.take(self._step(), self.method.tol, limit)
         self.bounds[-1] = self.bound
         self._keep_best(converged, self.run.trace.last_residual)
 
-    def _steps(self) -> Iterator[Step]:
+    def _step(self) -> Callable[[Iterations], Step]:
+        """A sweep over all trees, which never lowers the bound."""
         from kikuchi.inference.variational.kernels.structured_mean_field import UPDATE
 
         before = self.work.belief.copy()
         tours = self.layout.tours
-        while True:
+
+        def step(state: Iterations) -> Step:
             finished = self._pass(tours.path, tours.path_offsets, UPDATE)
             residual = float(np.abs(self.work.belief - before).max()) if finished else math.inf
             before[:] = self.work.belief
-            self.done += 1
+            self.done = state.done = state.done + 1
             bound = self.bound
-            yield Step(self.done, residual=residual, objective=bound, lower=bound)
+            return Step(state.done, residual=residual, objective=bound, lower=bound)
+
+        return step
 
     def _keep_best(self, converged: bool, residual: float) -> None:
         bound = self.bounds[-1]

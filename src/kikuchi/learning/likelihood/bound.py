@@ -21,9 +21,10 @@ import numpy as np
 from kikuchi.core import seeds
 from kikuchi.core.arrays import Array
 from kikuchi.core.options import option
-from kikuchi.core.run import State
+from kikuchi.engines.loops.state import State
 from kikuchi.graphs.factor_graph import FactorGraph
 from kikuchi.inference.graph_arrays import flatten
+from kikuchi.learning.ascent import Arrays
 from kikuchi.learning.data import Data
 from kikuchi.learning.learner import (
     FitRun,
@@ -78,8 +79,8 @@ class MeanFieldMinusTrw(Learner):
         if run.resumed is None:
             drawn = noise_where_flat(graph, data, parameters, self.noise, self.seed)
             parameters.start = parameters.start + drawn
-        run.restore(rows)
-        run.restore(energy)
+        run.take_up(rows.state)
+        energy.take_up(run)
 
         def objective(tables: Array) -> tuple[float, Array]:
             below, counts = rows.at(tables)
@@ -90,15 +91,15 @@ class MeanFieldMinusTrw(Learner):
             tables = ascent.tables
             return rows.at(tables)[0] - energy.upper(tables)
 
-        def state() -> State:
-            return {**energy.state(), **rows.state()}
+        def state() -> Arrays:
+            return {**energy.state.to_arrays(), **rows.state.to_arrays()}
 
         ascent = energy.ascent(data, parameters, objective, _LONGEST_STEP, certified, state)
         learned = ascent.maximise(run, tol=self.tol, limit=self.max_iterations)
         learned.diagnostics |= {
             "certified_lower": certified(),
             "distinct_rows": rows.n_rows,
-            "unconverged": energy.unconverged,
+            "unconverged": energy.state.unconverged,
         }
         return learned
 
@@ -126,10 +127,22 @@ def noise_where_flat(
     return np.asarray(parameters.matrix.T @ tables)
 
 
+@dataclass(eq=False)
+class HiddenRowState(State):
+    """Mean field of all rows, and the bound and counts at the log-tables of the last call; the
+    bound is NaN before the first.
+    """
+
+    logarithms: ClassVar[tuple[str, ...]] = ("q_tables",)
+
+    q: Array
+    q_tables: Array
+    q_counts: Array
+    q_value: float = np.nan
+
+
 class HiddenRows:
     """The mean field bound of every distinct row, kept warm from one theta to the next."""
-
-    logarithms = ("q_tables",)
 
     def __init__(
         self, graph: FactorGraph, data: Data, run: FitRun, learner: MeanFieldMinusTrw
@@ -150,8 +163,8 @@ class HiddenRows:
         self.order = np.nonzero(data.states < 0)[1].astype(np.uint32)
         per_row = np.count_nonzero(data.states < 0, axis=1)
         self.order_at = np.concatenate([[0], np.cumsum(per_row)]).astype(np.int64)
-        self.q = self._first(data, learner.seed)
-        self._at: tuple[Array, float, Array] | None = None
+        tables = np.array(graph.log_tables)
+        self.state = HiddenRowState(self._first(data, learner.seed), tables, np.zeros(len(tables)))
 
     def _first(self, data: Data, seed: int) -> Array:
         """All mass on observed states; hidden variables near uniform, at random."""
@@ -169,40 +182,24 @@ class HiddenRows:
 
     def at(self, tables: Array) -> tuple[float, Array]:
         """The mean bound over the rows and the expected counts, at some log-tables."""
-        if self._at is not None and np.array_equal(self._at[0], tables):
-            return self._at[1], self._at[2]
+        state = self.state
+        if not np.isnan(state.q_value) and np.array_equal(state.q_tables, tables):
+            return state.q_value, state.q_counts
         from kikuchi.learning.likelihood.kernels.bound import mean_field_rows
 
         flat = self.flat.with_tables(tables.copy())
         bounds, counts = np.empty(self.n_rows), np.zeros(len(tables))
         largest = int(np.diff(self.graph.table_offsets).max(initial=1))
         field = np.empty(int(self.graph.cardinalities.max(initial=1)))
-        alive = np.ones(self.q.shape[1], dtype=bool)
+        alive = np.ones(state.q.shape[1], dtype=bool)
         chunk = max(int(_CHUNK / max(len(tables), 1)), 1)
         for begin in range(0, self.n_rows, chunk):
             end = min(begin + chunk, self.n_rows)
             mean_field_rows(
-                flat, self.q, self.weights, self.order_at, self.order, alive, self.temperatures,
+                flat, state.q, self.weights, self.order_at, self.order, alive, self.temperatures,
                 self.tol, begin, end, field, np.empty(largest + 1), np.empty(len(tables)),
                 bounds, counts,
             )  # fmt: skip
-        self._at = (tables.copy(), float(self.weights @ bounds), counts)
-        return self._at[1], counts
-
-    def state(self) -> State:
-        """What the next call depends on."""
-        tables = self.graph.log_tables
-        tables, value, counts = self._at or (tables, np.nan, np.zeros(len(tables)))
-        return {
-            "q": self.q.copy(),
-            "q_tables": tables,
-            "q_value": np.array(value),
-            "q_counts": counts,
-        }
-
-    def restore(self, state: State) -> None:
-        """Go on from a saved state."""
-        self.q = np.array(state["q"], dtype=np.float64)
-        counts = np.array(state["q_counts"], dtype=np.float64)
-        tables = np.array(state["q_tables"], dtype=np.float64)
-        self._at = (tables, float(state["q_value"]), counts)
+        state.q_tables, state.q_counts = tables.copy(), counts
+        state.q_value = float(self.weights @ bounds)
+        return state.q_value, counts

@@ -10,19 +10,20 @@ Reference: HOJ-L2, LAW-L1, LIU-D8, LIU-L6, TEH-L2, TEH-L3.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
 import numpy as np
 
-from kikuchi.core.arrays import Array
+from kikuchi.core.arrays import Array, Ints
 from kikuchi.core.errors import MethodError, ModelError
 from kikuchi.core.lbfgs import Lbfgs
 from kikuchi.core.numerics import log, xlogy
 from kikuchi.core.options import option
-from kikuchi.core.run import State, Step
+from kikuchi.core.run import Step
 from kikuchi.core.seeds import generator
+from kikuchi.engines.loops.iterate import iterate
+from kikuchi.engines.loops.state import State
 from kikuchi.graphs.factor_graph import FactorGraph
 from kikuchi.learning.ascent import check_bounded
 from kikuchi.learning.data import Data
@@ -35,7 +36,6 @@ from kikuchi.learning.likelihood.objective import (
     free_phase,
 )
 from kikuchi.learning.ties import Parameters
-from kikuchi.training.checkpoint import check_like
 
 Start = Literal["graph", "random"]
 
@@ -132,8 +132,28 @@ class VariationalEM(ExpectationLearner):
 # ---------------------------------------------------------------------- what all three share
 
 
+@dataclass(eq=False)
+class _AlternationState(State):
+    """The point that M changes, with its objective and its expected counts in all rows together;
+    the damping of inner inference; the number of alternations, and how far the last one moved.
+    """
+
+    logarithms: ClassVar[tuple[str, ...]] = ("point",)
+
+    point: Array
+    counts: Array
+    levels: Ints
+    value: float = np.nan
+    residual: float = np.inf
+    done: int = 0
+
+    def report(self) -> Step:
+        """Return the report of the last alternation."""
+        return Step(self.done, residual=self.residual, objective=self.value)
+
+
 class _Alternation(ABC):
-    """E and M in turn. `point` is what M changes; `value` and `counts` are those of the point."""
+    """E and M in turn, on a state whose `point` M changes."""
 
     def __init__(
         self, learner: EM | VariationalEM, graph: FactorGraph, data: Data, run: FitRun
@@ -144,27 +164,25 @@ class _Alternation(ABC):
         )
         self.engines: list[Engine] = [] if engine is None else [engine]
         self.notes: list[str] = []
-        self.done = 0
-        self.value = np.nan
-        self.residual = np.inf
-        self.point = np.zeros(0)
-        self.counts = np.zeros(0)
+        self.state = _AlternationState(np.zeros(0), np.zeros(0), self._levels)
 
     def learned(self) -> Learned:
-        """Alternate and answer."""
-        done, converged = self.run.iterate_saving(
-            self._steps(),
-            self._state,
-            self.run.checkpoint,
+        """Alternate and return what was learned."""
+        ended = iterate(
+            self._alternate,
+            self.state,
+            self.run,
             tol=self.learner.tol,
             limit=self.learner.max_iterations,
+            first=self._begin,
+            store=self.run.checkpoint,
         )
         warnings = self.notes + [text for engine in self.engines for text in engine.warnings]
         return Learned(
             self._tables(),
-            objective=None if np.isnan(self.value) else self.value,
-            converged=converged,
-            iterations=done,
+            objective=None if np.isnan(self.state.value) else self.state.value,
+            converged=ended.converged,
+            iterations=ended.iterations,
             warnings=warnings,
             diagnostics={
                 "e_step": self.e_step,
@@ -174,50 +192,33 @@ class _Alternation(ABC):
             },
         )
 
-    def _steps(self) -> Iterator[Step]:
-        self._begin()
-        yield self._step()
-        while True:
-            self._alternate()
-            self.done += 1
-            yield self._step()
+    @property
+    def _levels(self) -> Ints:
+        """How far each engine has gone to more damping."""
+        return np.array([engine.level for engine in self.engines], dtype=np.int64)
 
-    def _begin(self) -> None:
-        saved, start = self.run.resumed, self._first()
-        if saved is None:
-            self.value, self.counts = self._expect(start)
-            self.point = start
-            return
-        with self.run.restoring():
-            check_like(
-                {name: saved[name] for name in ("point", "counts")},
-                {"point": start, "counts": np.zeros(self.graph.log_tables.size)},
-                logarithms=("point",),
-            )
-            self.point, self.counts = np.array(saved["point"]), np.array(saved["counts"])
-            self.value, self.residual = float(saved["value"]), float(saved["residual"])
-            self.done = int(saved["done"])
-            for engine, level in zip(self.engines, saved["levels"].tolist(), strict=True):
-                engine.change_to(level)
+    def _begin(self, state: _AlternationState) -> Step:
+        """The first point with its counts, or the state of an interrupted fit."""
+        fresh = _AlternationState(self._first(), np.zeros(self.graph.log_tables.size), self._levels)
+        if self.run.resumed is None:
+            fresh.value, fresh.counts = self._expect(fresh.point)
+            fresh.levels = self._levels
+        else:
+            self.run.take_up(fresh)
+            with self.run.restoring():
+                for engine, level in zip(self.engines, fresh.levels.tolist(), strict=True):
+                    engine.change_to(level)
+        state.assign(fresh)
+        return state.report()
 
-    def _alternate(self) -> None:
+    def _alternate(self, state: _AlternationState) -> Step:
         point = self._maximise()
         value, counts = self._expect(point)
-        self.residual = self._distance(point, counts)
-        self.point, self.value, self.counts = point, value, counts
-
-    def _step(self) -> Step:
-        return Step(self.done, residual=self.residual, objective=self.value)
-
-    def _state(self) -> State:
-        return {
-            "point": self.point,
-            "counts": self.counts,
-            "value": np.array(self.value),
-            "residual": np.array(self.residual),
-            "done": np.array(self.done),
-            "levels": np.array([engine.level for engine in self.engines], dtype=np.int64),
-        }
+        state.residual = self._distance(point, counts)
+        state.point, state.value, state.counts = point, value, counts
+        state.levels = self._levels
+        state.done += 1
+        return state.report()
 
     @abstractmethod
     def _first(self) -> Array:
@@ -289,8 +290,10 @@ class _Frequencies(_Directed):
         return mean + prior, counts * self.data.total
 
     def _maximise(self) -> Array:
-        counts = self.counts if self.ties is None else self.ties @ (self.ties.T @ self.counts)
-        tables, empty = self.rows.estimate(counts + self.pseudo, self.point)
+        counts = self.state.counts
+        if self.ties is not None:
+            counts = self.ties @ (self.ties.T @ counts)
+        tables, empty = self.rows.estimate(counts + self.pseudo, self.state.point)
         self.notes = []
         if empty:
             self.notes.append(
@@ -300,10 +303,11 @@ class _Frequencies(_Directed):
         return tables
 
     def _distance(self, point: Array, counts: Array) -> float:
-        return float(np.abs(np.exp(point) - np.exp(self.point)).max(initial=0.0))
+        return float(np.abs(np.exp(point) - np.exp(self.state.point)).max(initial=0.0))
 
     def _tables(self) -> Array:
-        return self.point if len(self.point) else self.rows.normalised(self.graph.log_tables)
+        point = self.state.point
+        return point if len(point) else self.rows.normalised(self.graph.log_tables)
 
 
 class _Dirichlets(_Directed):
@@ -320,19 +324,22 @@ class _Dirichlets(_Directed):
         return bound, counts * self.data.total
 
     def _maximise(self) -> Array:
-        return self.pseudo + np.where(self.rows.allowed, self.counts, 0.0)
+        return self.pseudo + np.where(self.rows.allowed, self.state.counts, 0.0)
 
     def _distance(self, point: Array, counts: Array) -> float:
-        return float(np.abs(self._means(point) - self._means(self.point)).max(initial=0.0))
+        return float(np.abs(self._means(point) - self._means(self.state.point)).max(initial=0.0))
 
     def _means(self, alpha: Array) -> Array:
         return alpha / self.rows.row_sums(alpha)[self.rows.row_of]
 
     def _tables(self) -> Array:
-        return log(self._means(self.point if len(self.point) else self.pseudo))
+        return log(self._means(self.state.point if len(self.state.point) else self.pseudo))
 
     def _diagnostics(self) -> dict[str, Any]:
-        return {"log_evidence": self.value * self.data.total, "alpha": self.point.tolist()}
+        return {
+            "log_evidence": self.state.value * self.data.total,
+            "alpha": self.state.point.tolist(),
+        }
 
 
 # ---------------------------------------------------------------------- undirected tables
@@ -356,8 +363,8 @@ class _Generalised(_Alternation):
     def learned(self) -> Learned:
         """As ever, but without convergence where there is no maximum."""
         learned = super().learned()
-        if len(self.expected) and len(self.counts):
-            slope = self._slope(self.point, self.counts)
+        if len(self.expected) and len(self.state.counts):
+            slope = self._slope(self.state.point, self.state.counts)
             check_bounded(learned, self.run, self.graph, self.data, self.parameters, slope)
         return learned
 
@@ -375,7 +382,7 @@ class _Generalised(_Alternation):
         return mean - log_z, counts * self.data.total
 
     def _maximise(self) -> Array:
-        target = self.counts / self.data.total
+        target = self.state.counts / self.data.total
 
         def objective(theta: Array) -> tuple[float, Array]:
             tables = self.parameters.tables(theta)
@@ -383,7 +390,7 @@ class _Generalised(_Alternation):
             value = float(xlogy(target, tables).sum()) - log_z
             return -value, -self.parameters.pull_back(tables, target - expected)
 
-        descent = Lbfgs(objective, self.point, longest=5.0)
+        descent = Lbfgs(objective, self.state.point, longest=5.0)
         for _ in range(self.learner.m_steps):
             if not descent.step():
                 break
@@ -397,7 +404,8 @@ class _Generalised(_Alternation):
         return self.parameters.pull_back(tables, counts / self.data.total - self.expected)
 
     def _tables(self) -> Array:
-        return self.parameters.tables(self.point if len(self.point) else self.parameters.start)
+        point = self.state.point
+        return self.parameters.tables(point if len(point) else self.parameters.start)
 
     def _diagnostics(self) -> dict[str, Any]:
         return {"free": self.free_by}

@@ -22,7 +22,7 @@ from kikuchi.core.arrays import Array
 from kikuchi.core.budget import Clock
 from kikuchi.core.numerics import xlogy
 from kikuchi.core.options import option
-from kikuchi.core.run import State
+from kikuchi.engines.loops.state import State
 from kikuchi.graphs.appearances import (
     Appearances,
     forest_appearances,
@@ -31,7 +31,7 @@ from kikuchi.graphs.appearances import (
 )
 from kikuchi.graphs.factor_graph import FactorGraph
 from kikuchi.inference.messages.reweighted import ReweightedMessages
-from kikuchi.learning.ascent import Ascent, Objective
+from kikuchi.learning.ascent import Arrays, Ascent, Objective
 from kikuchi.learning.data import Data
 from kikuchi.learning.learner import FitRun, Learned, Learner, check_undirected
 from kikuchi.learning.local.piecewise import empirical_factors, pseudo_moments
@@ -95,7 +95,7 @@ class Surrogate(Learner):
             believable = energy.gives(closed, counts)
             if believable or self.energy == "trw":
                 parameters.start = closed[parameters.free]
-        run.restore(energy)
+        energy.take_up(run)
 
         def objective(tables: Array) -> tuple[float, Array]:
             log_z, beliefs = energy.at(tables)
@@ -106,12 +106,14 @@ class Surrogate(Learner):
             return float(xlogy(counts, tables).sum()) - energy.upper(tables)
 
         lower = certified if self.energy == "trw" else None
-        ascent = energy.ascent(data, parameters, objective, _LONGEST_STEP, lower, energy.state)
+        ascent = energy.ascent(
+            data, parameters, objective, _LONGEST_STEP, lower, energy.state.to_arrays
+        )
         learned = ascent.maximise(run, tol=self.tol, limit=self.max_iterations)
         learned.diagnostics |= {
             "energy": self.energy,
-            "unconverged": energy.unconverged,
-            "damping": energy.damping,
+            "unconverged": energy.state.unconverged,
+            "damping": energy.state.damping,
         }
         if self.energy == "trw":
             learned.diagnostics["certified_lower"] = certified()
@@ -132,11 +134,27 @@ class Surrogate(Learner):
                 "the surrogate has a kink where two minima of the free energy meet; use "
                 "energy=trw, learner pseudo, or gradient with a region method"
             )
-        if energy.unconverged:
+        inner = energy.state
+        if inner.unconverged:
             yield (
-                f"the messages did not converge in {energy.unconverged} of {energy.calls} inner "
-                f"runs (damping rose to {energy.damping:g}): gradients there are only approximate"
+                f"the messages did not converge in {inner.unconverged} of {inner.calls} inner "
+                f"runs (damping rose to {inner.damping:g}): gradients there are only approximate"
             )
+
+
+@dataclass(eq=False)
+class WarmState(State):
+    """What the next call of a `WarmEnergy` depends on: the messages that were kept, the damping,
+    the log-tables of the last call, and how many calls there were and did not converge.
+    """
+
+    logarithms: ClassVar[tuple[str, ...]] = ("messages", "at_tables")
+
+    messages: Array
+    at_tables: Array
+    damping: float = 0.0
+    calls: int = 0
+    unconverged: int = 0
 
 
 class WarmEnergy:
@@ -145,8 +163,6 @@ class WarmEnergy:
     All trials of a line search start from the same messages, so that a Bethe free energy of several
     minima is followed along one of them. Tolerances, penalties and the seed are those of `learner`.
     """
-
-    logarithms = ("messages", "at_tables")
 
     def __init__(
         self, graph: FactorGraph, kind: Literal["trw", "bethe"], clock: Clock, learner: Any
@@ -158,10 +174,8 @@ class WarmEnergy:
         self.weights = (
             np.ones(graph.n_factors) if self.appearances is None else self.appearances.weights
         )
-        self.messages = np.zeros(int(graph.message_offsets[-1]))
-        self.damping = 0.0
-        self.calls = 0
-        self.unconverged = 0
+        messages = np.zeros(int(graph.message_offsets[-1]))
+        self.state = WarmState(messages, np.array(graph.log_tables))
         self._at: tuple[Array, ReweightedMessages] | None = None
 
     def ascent(
@@ -171,7 +185,7 @@ class WarmEnergy:
         objective: Objective,
         longest: float,
         lower: Callable[[], float] | None,
-        extra: Callable[[], State],
+        extra: Callable[[], Arrays],
     ) -> Ascent:
         """The ascent of an objective with this log Z, with the penalties of the learner."""
         l1, l2 = self.learner.l1, self.learner.l2
@@ -203,53 +217,43 @@ class WarmEnergy:
     def keep(self, tables: Array) -> None:
         """Start from the messages of these tables from now on."""
         if self.graph.n_factors:
-            self.messages = self._converged_at(tables).messages.copy()
+            self.state.messages = self._converged_at(tables).messages.copy()
 
-    def state(self) -> State:
-        """What the next call depends on."""
-        tables = self.graph.log_tables if self._at is None else self._at[0]
-        return {
-            "messages": self.messages.copy(),
-            "damping": np.array(self.damping),
-            "inner": np.array([self.calls, self.unconverged]),
-            "at_tables": np.array(tables),
-        }
-
-    def restore(self, state: State) -> None:
-        """Go on from a saved state."""
-        self.messages = np.array(state["messages"], dtype=np.float64)
-        self.damping = float(state["damping"])
-        self.calls, self.unconverged = (int(x) for x in state["inner"])
-        if self.calls:  # the state is saved at a point that was kept
-            tables = np.array(state["at_tables"], dtype=np.float64)
-            self._at = (tables, self._engine(tables))
+    def take_up(self, run: FitRun) -> None:
+        """Go on from where an interrupted fit was, if there was one."""
+        run.take_up(self.state)
+        if run.resumed is not None and self.state.calls:  # it was saved at a point that was kept
+            with run.restoring():
+                tables = self.state.at_tables
+                self._at = (tables, self._engine(tables))
 
     def _converged_at(self, tables: Array) -> ReweightedMessages:
         if self._at is not None and np.array_equal(self._at[0], tables):
             return self._at[1]
         engine = self._engine(tables)
-        self.calls += 1
+        self.state.calls += 1
         if not self._sweep(engine):
-            self.unconverged += 1
-        self._at = (tables.copy(), engine)
+            self.state.unconverged += 1
+        self.state.at_tables = tables.copy()
+        self._at = (self.state.at_tables, engine)
         return engine
 
     def _engine(self, tables: Array) -> ReweightedMessages:
         graph = self.graph.with_log_tables(tables.copy())
         engine = ReweightedMessages(graph, self.weights, budget=self.clock.budget)
-        engine.set_messages(self.messages)
+        engine.set_messages(self.state.messages)
         return engine
 
     def _sweep(self, engine: ReweightedMessages) -> bool:
         """Sweep until the messages converge; damping rises where they do not."""
         least, since = math.inf, 0
         for _ in range(self.limit):
-            residual = engine.sweeps(1, self.damping)
+            residual = engine.sweeps(1, self.state.damping)
             if residual <= self.tol:
-                self.damping = max(0.0, 2.0 * self.damping - 1.0)
+                self.state.damping = max(0.0, 2.0 * self.state.damping - 1.0)
                 return True
             if not math.isfinite(residual):
-                engine.set_messages(np.zeros_like(self.messages))
+                engine.set_messages(np.zeros_like(self.state.messages))
                 self._damp()
                 least, since = math.inf, 0
                 continue
@@ -265,7 +269,7 @@ class WarmEnergy:
         return False
 
     def _damp(self) -> None:
-        self.damping = min(_MOST_DAMPING, 0.5 * (1.0 + self.damping))
+        self.state.damping = min(_MOST_DAMPING, 0.5 * (1.0 + self.state.damping))
 
 
 def appearances(graph: FactorGraph, clock: Clock, seed: int) -> Appearances:

@@ -35,7 +35,7 @@ from kikuchi.learning.learner import (
     check_hidden_zeros,
     check_undirected,
 )
-from kikuchi.learning.local.pseudo import pseudo_log_likelihood
+from kikuchi.learning.local.conditionals import pseudo_log_likelihood
 from kikuchi.training.contrastive import (
     BriefGibbsRule,
     ContrastiveDivergenceRule,

@@ -4,20 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from kikuchi.core import seeds
 from kikuchi.core.arrays import Array, Ints
+from kikuchi.graphs.factor_graph import FactorGraph
 from kikuchi.inference.graph_arrays import flatten
 from kikuchi.inference.sampling.sweepers import TableSweeper
 from kikuchi.learning.data import Data
+from kikuchi.learning.ties import Parameters
 from kikuchi.training.rule import GradientEstimate, State
-
-if TYPE_CHECKING:
-    from kikuchi.learning.graph_model import GraphModel
 
 States = NDArray[np.int32]
 
@@ -37,9 +36,9 @@ class GibbsSampler:
     that stand for rows count with their weights.
     """
 
-    def __init__(self, model: GraphModel, data: Data) -> None:
-        self.model, self.data = model, data
-        self.flat = flatten(model.graph)
+    def __init__(self, graph: FactorGraph, parameters: Parameters, data: Data) -> None:
+        self.graph, self.parameters, self.data = graph, parameters, data
+        self.flat = flatten(graph)
         self.keeps_hidden = not data.complete
         self.names: tuple[str, ...] = ("states",)
         self.held = self.names if self.keeps_hidden else ()
@@ -78,7 +77,7 @@ class GibbsSampler:
         """The rows, their hidden cells drawn given the others."""
         observed, weights = self.data.states[rows], self.data.weights[rows]
         if not self.keeps_hidden:
-            counts = self.data.like(observed, weights).factor_counts(self.model.graph)
+            counts = self.data.like(observed, weights).factor_counts(self.graph)
             return SampledStates({"states": observed}, counts / weights.sum())
         assert start is not None  # hidden cells are kept
         missing = observed < 0
@@ -99,7 +98,7 @@ class GibbsSampler:
         """Frequencies of the rows minus those of the chains, as a gradient by theta."""
         expected = sum((phase.frequencies for phase in negatives), np.zeros(len(self.tables)))
         gradient = positive.frequencies - expected / count
-        return GradientEstimate({"theta": self.model.map.pull_back(self.tables, gradient)})
+        return GradientEstimate({"theta": self.parameters.pull_back(self.tables, gradient)})
 
     def _sweeper(self, states: NDArray[Any], rng: np.random.Generator) -> TableSweeper:
         """Chains at these states, one per row, with random streams of their own."""

@@ -83,7 +83,7 @@ class ImprovedScalingML(FeatureLearner):
             means = moments.sum(axis=1)
             distance = float(np.abs(means - wanted.features).max(initial=0.0))
             delta = improved_steps(moments, split.totals, wanted.features)
-            scaling.theta += delta
+            scaling.state.theta += delta
             tree.add(features.log_tables(delta), wanted.tables.active)
             scaling.record((distance, 0.0, -1, 0, len(features)))
             return scaling.step()

@@ -10,22 +10,23 @@ Reference: TEH-L17, TEH-M27, TEH-X1.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import numpy as np
-from numpy.typing import NDArray
 
-from kikuchi.core.arrays import U8, Array, Ints
+from kikuchi.core.arrays import Array, Ints, offsets_of
 from kikuchi.core.errors import MethodError
 from kikuchi.core.options import option
-from kikuchi.core.run import State, Step
+from kikuchi.core.run import Step
 from kikuchi.core.text import is_whole
+from kikuchi.engines.loops.iterate import iterate
+from kikuchi.engines.loops.state import State
+from kikuchi.engines.tables import StateMaps
 from kikuchi.graphs.factor_graph import FactorGraph
 from kikuchi.graphs.regions.builders import region_graph
 from kikuchi.graphs.regions.region_graph import RegionGraph
-from kikuchi.graphs.state_maps import StateMaps
 from kikuchi.inference.regions.engine import RegionBeliefs
 from kikuchi.inference.regions.kernels.regions import FLOOR
 from kikuchi.learning.learner import FitRun, Learned
@@ -88,27 +89,34 @@ class LoopyScalingML(ScalingLearner):
         model = graph.with_log_tables(base)
         beliefs = RegionBeliefs(self._regions(model, run), run.clock.budget)
         sweeps = _Sweeps(self, beliefs, wanted)
-        run.restore(sweeps)
-        done, converged = run.iterate_saving(
-            sweeps.steps(), sweeps.state, run.checkpoint, tol=self.tol, limit=self.max_iterations
+        state = sweeps.state
+        run.take_up(state)
+        ended = iterate(
+            sweeps.step,
+            state,
+            run,
+            tol=self.tol,
+            limit=self.max_iterations,
+            first=sweeps.report if state.sweeps else None,
+            store=run.checkpoint,
         )
         warnings = sweeps.warnings()
-        if not converged:
-            warnings.append(not_converged(sweeps.residual, run.stopped))
+        if not ended.converged:
+            warnings.append(not_converged(state.residual, run.stopped))
             if run.stopped == "diverged":
                 warnings.append("these regions gave no fixed point; try others, such as junction:5")
         return Learned(
-            base + sweeps.weights,
+            base + state.weights,
             objective=sweeps.objective(),
-            converged=converged,
-            iterations=done,
+            converged=ended.converged,
+            iterations=ended.iterations,
             warnings=warnings,
             diagnostics={
                 "regions": len(beliefs.regions),
                 "largest_region": max(map(len, beliefs.regions.roots)),
                 "exact": beliefs.regions.is_exact,
-                "damping": sweeps.damping,
-                "distance": sweeps.residual,
+                "damping": state.damping,
+                "distance": state.residual,
             },
         )
 
@@ -128,14 +136,31 @@ class LoopyScalingML(ScalingLearner):
         return found
 
 
+@dataclass(eq=False)
+class _SweepState(State):
+    """All that the next sweep depends on: beliefs, potentials, the weights that scaling has added,
+    the present damping, the least residual with it and in which sweep it was, and the counters.
+    """
+
+    logarithms: ClassVar[tuple[str, ...]] = ("b", "log_phi", "weights")
+
+    b: Array
+    log_phi: Array
+    weights: Array
+    damping: float
+    residual: float = np.inf
+    best: float = np.inf
+    sweeps: int = 0
+    raised: int = 0
+    best_sweep: int = 0
+
+
 class _Sweeps:
-    """Beliefs of the regions, the weights that scaling has added, and sweeps that change both.
+    """Sweeps that change the beliefs of the regions and the weights that scaling has added.
 
     Where sweeps do not bring the beliefs nearer to agreement and to the targets, they begin again
     with more damping. On a junction tree none is needed.
     """
-
-    logarithms = ("b", "log_phi", "weights")
 
     def __init__(
         self, learner: LoopyScalingML, beliefs: RegionBeliefs, wanted: TargetMoments
@@ -144,17 +169,16 @@ class _Sweeps:
         self.beliefs = beliefs
         self.targets = wanted.tables
         self.graph = beliefs.graph
-        self.weights = np.zeros(self.graph.log_tables.size)
         self.base_mean = self.targets.mean_of(self.graph.log_tables)
-        self.damping = 0.0 if beliefs.regions.is_exact else learner.damping
-        self.sweeps = self.raised = self.best_sweep = 0
-        self.residual = self.best = np.inf
+        damping = 0.0 if beliefs.regions.is_exact else learner.damping
+        weights = np.zeros(self.graph.log_tables.size)
+        self.state = _SweepState(beliefs.b, beliefs.log_phi, weights, damping)
         self.holders, homes = self._holders()
         self.links = self._links(homes)
         self.tour = region_tour(beliefs.regions)
         widest = int(np.diff(self.graph.table_offsets).max())
         self.work = np.empty(max(widest, beliefs.width))
-        self.start = tuple(part.copy() for part in self._arrays())
+        self.start = self.state.copy()
 
     def _holders(self) -> tuple[kernels.Holders, Ints]:
         """For each factor the regions that hold it, large ones first, and the first of them."""
@@ -170,7 +194,7 @@ class _Sweeps:
             for r in holders
         ]
         found = kernels.Holders(
-            at=_offsets([len(h) for h in of_factor]),
+            at=offsets_of([len(h) for h in of_factor]).view(np.uint64),
             regions=np.array([r for h in of_factor for r in h], dtype=np.uint64),
             map_at=np.array(places, dtype=np.uint64),
             maps=maps.flat(),
@@ -186,100 +210,75 @@ class _Sweeps:
             engine.edge_link,
             *engine.links,
             *engine.receivers(),
-            factors_at=_offsets(np.bincount(homes, minlength=n)),
+            factors_at=offsets_of(np.bincount(homes, minlength=n)).view(np.uint64),
             factors=np.argsort(homes, kind="stable").astype(np.uint64),
         )
 
     def objective(self) -> float:
         """Mean of the log-tables under the targets, plus the region free energy (= -log Z)."""
-        mean = self.targets.mean_of(self.weights) + self.base_mean
+        mean = self.targets.mean_of(self.state.weights) + self.base_mean
         return mean + self.beliefs.free_energy()
 
     # ------------------------------------------------------------------ sweeps
 
-    def steps(self) -> Iterator[Step]:
-        """Sweep; raise the damping where that does not help; end when it cannot be raised."""
-        if self.sweeps:  # resumed, perhaps after the last sweep that is allowed
-            yield self._step()
-        while True:
-            if not self._sweep() and not self._damp():
-                return
-            yield self._step()
+    def step(self, state: _SweepState) -> Step | None:
+        """Sweep; raise the damping where that does not help; None when it cannot be raised."""
+        if not self._sweep(state) and not self._damp(state):
+            return None
+        return self.report(state)
 
-    def _step(self) -> Step:
-        return Step(self.sweeps, residual=self.residual, objective=self.objective())
+    def report(self, state: _SweepState) -> Step:
+        """Return the report of the last sweep."""
+        return Step(state.sweeps, residual=state.residual, objective=self.objective())
 
-    def _sweep(self) -> bool:
+    def _sweep(self, state: _SweepState) -> bool:
         """One sweep; is there progress?"""
-        engine = self.beliefs
         disagreement, distance, impossible = kernels.region_sweep(
             self.links,
             self.holders,
             self.tour,
-            engine.b,
-            engine.log_phi,
+            state.b,
+            state.log_phi,
             self.targets.active,
             self.targets.tables,
-            self.weights,
-            self.damping,
+            state.weights,
+            state.damping,
             self.learner.step,
             FLOOR,
             self.work,
         )
-        self.sweeps += 1
-        self.residual = max(disagreement, distance)
-        if impossible >= 0 and np.isneginf(self.graph.log_tables + self.weights).any():
+        state.sweeps += 1
+        state.residual = max(disagreement, distance)
+        if impossible >= 0 and np.isneginf(self.graph.log_tables + state.weights).any():
             raise impossible_target(int(impossible))
-        if impossible >= 0 or not np.isfinite(self.residual):
+        if impossible >= 0 or not np.isfinite(state.residual):
             return False
-        if self.residual < _PROGRESS * self.best:
-            self.best, self.best_sweep = self.residual, self.sweeps
-        patience = _PATIENCE / (1.0 - self.damping)
-        near = self.residual <= _NEAR * self.best
-        return self.sweeps - self.best_sweep < (_SLOW * patience if near else patience)
+        if state.residual < _PROGRESS * state.best:
+            state.best, state.best_sweep = state.residual, state.sweeps
+        patience = _PATIENCE / (1.0 - state.damping)
+        near = state.residual <= _NEAR * state.best
+        return state.sweeps - state.best_sweep < (_SLOW * patience if near else patience)
 
-    def _damp(self) -> bool:
+    def _damp(self, state: _SweepState) -> bool:
         """Begin again with more damping; False when there is no more."""
-        if self.damping >= _MOST_DAMPING:
+        if state.damping >= _MOST_DAMPING:
             return False
-        for part, copy in zip(self._arrays(), self.start, strict=True):
-            part[:] = copy
-        self.residual = self.best = np.inf
-        self.best_sweep = self.sweeps
-        self.damping = min(_MOST_DAMPING, max(0.5, (1.0 + self.damping) / 2.0))
-        self.raised += 1
+        for name in ("b", "log_phi", "weights"):
+            getattr(state, name)[:] = getattr(self.start, name)
+        state.residual = state.best = np.inf
+        state.best_sweep = state.sweeps
+        state.damping = min(_MOST_DAMPING, max(0.5, (1.0 + state.damping) / 2.0))
+        state.raised += 1
         return True
-
-    def _arrays(self) -> tuple[Array, Array, Array]:
-        return self.beliefs.b, self.beliefs.log_phi, self.weights
 
     def warnings(self) -> list[str]:
         """What was not as it should be."""
         found = []
-        if self.raised:
-            found.append(f"the sweeps made no progress until damping was {self.damping:.3g}")
+        if self.state.raised:
+            found.append(f"the sweeps made no progress until damping was {self.state.damping:.3g}")
         if self.beliefs.collapsed() or self.beliefs.has_floored_mass():
             found.append("some beliefs came to the end of the numbers; add smoothing")
         return found
-
-    # ------------------------------------------------------------------ checkpoints
-
-    def state(self) -> dict[str, NDArray[Any]]:
-        """All that the next sweep depends on."""
-        present = dict(zip(("b", "log_phi", "weights"), self._arrays(), strict=True))
-        counts = [self.sweeps, self.raised, self.best_sweep]
-        return {
-            **present,
-            "counts": np.array(counts, dtype=np.int64),
-            "pace": np.array([self.damping, self.residual, self.best]),
-        }
-
-    def restore(self, state: State) -> None:
-        """Go on from a saved state."""
-        for name, part in zip(("b", "log_phi", "weights"), self._arrays(), strict=True):
-            part[:] = state[name]
-        self.sweeps, self.raised, self.best_sweep = (int(x) for x in state["counts"])
-        self.damping, self.residual, self.best = (float(x) for x in state["pace"])
 
 
 def region_tour(regions: RegionGraph) -> kernels.Tour:
@@ -305,7 +304,7 @@ def region_tour(regions: RegionGraph) -> kernels.Tour:
         sends.append([edge_of[r, c] for c in regions.children[r]])
     return kernels.Tour(
         np.array(visits, dtype=np.uint64),
-        _offsets([len(own) for own in sends]),
+        offsets_of([len(own) for own in sends]).view(np.uint64),
         np.array([e for own in sends for e in own], dtype=np.uint64),
     )
 
@@ -345,10 +344,6 @@ def _root_walk(
             walk.append((r, child))
             path.append((to, iter([(c, p) for c in below[to] for p in above[c]]), child))
     return walk, used
-
-
-def _offsets(counts: Any) -> U8:
-    return np.concatenate([[0], np.cumsum(counts)]).astype(np.uint64)
 
 
 def _cliques_text(cliques: Any) -> str:

@@ -11,13 +11,13 @@ Reference: TEH-L5, TEH-L14, TEH-L15, TEH-L18, TEH-M25, TEH-X1.
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, ClassVar, Literal
+from typing import ClassVar, Literal
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
 from kikuchi.core.arrays import Array
 from kikuchi.core.budget import Budget
@@ -25,7 +25,9 @@ from kikuchi.core.errors import DataError, MethodError
 from kikuchi.core.interrupts import safe_interrupts
 from kikuchi.core.options import option
 from kikuchi.core.progress import Progress
-from kikuchi.core.run import State, Step
+from kikuchi.core.run import Step
+from kikuchi.engines.loops.iterate import iterate
+from kikuchi.engines.loops.state import State
 from kikuchi.graphs.elimination import Order
 from kikuchi.graphs.factor_graph import FactorGraph
 from kikuchi.learning.data import Data
@@ -141,24 +143,44 @@ class TargetMoments:
         return bound
 
 
+@dataclass(eq=False)
+class ScalingState(State):
+    """All that the next sweep depends on: the tables of the cliques and of the separators, the
+    weights that scaling has added, theta of the features if there are any, and the counters.
+    """
+
+    logarithms: ClassVar[tuple[str, ...]] = ("weights", "theta")
+
+    p: Array
+    s: Array
+    weights: Array
+    theta: Array
+    log_z: float
+    distance: float = np.inf
+    sweeps: int = 0
+    propagations: int = 0
+    scalings: int = 0
+
+
 class TreeScaling:
     """A scaling in progress: the tree, the counts, and what every learner reports."""
 
-    logarithms = ("weights", "theta")
-
     def __init__(
-        self, learner: ScalingLearner, base: Array, tree: ScalingTree, wanted: TargetMoments
-    ):
+        self,
+        learner: ScalingLearner,
+        base: Array,
+        tree: ScalingTree,
+        wanted: TargetMoments,
+        n_features: int = 0,
+    ) -> None:
         self.learner = learner
         self.base = base
         self.tree = tree
         self.wanted = wanted
         self.base_mean = wanted.tables.mean_of(base)
         self.bound = wanted.most_likelihood(base)
-        self.sweeps = 0
-        self.propagations = 0
-        self.scalings = 0
-        self.distance = np.inf
+        tables, theta = tree.tables, np.zeros(n_features)
+        self.state = ScalingState(tables.p, tables.s, tree.weights, theta, tree.log_z)
         self.sweeping = False  # Ctrl-C may end a sweep between two updates
 
     def objective(self) -> float:
@@ -167,19 +189,19 @@ class TreeScaling:
 
     def record(self, answer: tuple[float, float, int, int, int]) -> float:
         """Take in the answer of a sweep; gives back its second figure, a change of log Z."""
-        self.distance, gain, impossible, propagations, scalings = answer
+        self.state.distance, gain, impossible, propagations, scalings = answer
         if impossible >= 0:
             raise impossible_target(int(impossible))
-        self.sweeps += 1
-        self.propagations += propagations
-        self.scalings += scalings
+        self.state.sweeps += 1
+        self.state.propagations += propagations
+        self.state.scalings += scalings
         return gain
 
     def step(self) -> Step:
         """The report of a sweep; targets that no distribution has are noticed here."""
         value = self.objective()
         self.check(value)
-        return Step(self.sweeps, residual=self.distance, objective=value)
+        return Step(self.state.sweeps, residual=self.state.distance, objective=value)
 
     def check(self, value: float) -> None:
         """Refuse when the likelihood is higher than that of the targets themselves could be."""
@@ -196,59 +218,47 @@ class TreeScaling:
             self.tree.load(self.base + self.tree.weights, strict=False)
             self.sweeping = False
 
-    def state(self) -> dict[str, NDArray[Any]]:
-        """All that the next sweep depends on."""
-        counts = [self.sweeps, self.propagations, self.scalings]
-        return {
-            "p": self.tree.tables.p,
-            "s": self.tree.tables.s,
-            "weights": self.tree.weights,
-            "log_z": np.array(self.tree.log_z),
-            "distance": np.array(self.distance),
-            "counts": np.array(counts, dtype=np.int64),
-        }
-
-    def restore(self, state: State) -> None:
-        """Go on from a saved state."""
-        self.tree.tables.p[:] = state["p"]
-        self.tree.tables.s[:] = state["s"]
-        self.tree.weights[:] = state["weights"]
-        self.tree.log_z = float(state["log_z"])
-        self.distance = float(state["distance"])
-        self.sweeps, self.propagations, self.scalings = (int(x) for x in state["counts"])
-
     def run(self, run: FitRun, sweep: Callable[[], Step]) -> Learned:
         """Sweep until every target is met; then the answer."""
-        run.restore(self)
-        limit = self.learner.max_iterations
-        done, converged = run.iterate_saving(
-            self._steps(sweep), self.state, run.checkpoint, tol=self.learner.tol, limit=limit
+        state = self.state
+        run.take_up(state)
+        self.tree.log_z = state.log_z
+
+        def step(state: ScalingState) -> Step:
+            self.sweeping = True
+            report = sweep()
+            self.sweeping = False
+            state.log_z = self.tree.log_z
+            return report
+
+        def resumed(state: ScalingState) -> Step:  # perhaps after the last sweep that is allowed
+            return self.step()
+
+        ended = iterate(
+            step,
+            state,
+            run,
+            tol=self.learner.tol,
+            limit=self.learner.max_iterations,
+            first=resumed if state.sweeps else None,
+            store=run.checkpoint,
         )
         self.recalibrate()
-        warnings = [] if converged else [not_converged(self.distance, run.stopped)]
+        warnings = [] if ended.converged else [not_converged(state.distance, run.stopped)]
         return Learned(
             self.base + self.tree.weights,
             objective=self.objective(),
-            converged=converged,
-            iterations=done,
+            converged=ended.converged,
+            iterations=ended.iterations,
             warnings=warnings,
             diagnostics={
                 "cliques": len(self.tree.cliques),
                 "largest_clique": max(map(len, self.tree.cliques)),
-                "propagations": self.propagations,
-                "scalings": self.scalings,
-                "distance": self.distance,
+                "propagations": state.propagations,
+                "scalings": state.scalings,
+                "distance": state.distance,
             },
         )
-
-    def _steps(self, sweep: Callable[[], Step]) -> Iterator[Step]:
-        if self.sweeps:  # resumed, perhaps after the last sweep that is allowed
-            yield self.step()
-        while True:
-            self.sweeping = True
-            step = sweep()
-            self.sweeping = False
-            yield step
 
 
 def impossible_target(factor: int) -> DataError:
@@ -352,9 +362,13 @@ class FeatureScaling(TreeScaling):
         wanted: TargetMoments,
         features: Features,
     ) -> None:
-        super().__init__(learner, base, tree, wanted)
+        super().__init__(learner, base, tree, wanted, len(features))
         self.features = features
-        self.theta = np.zeros(len(features))
+
+    @property
+    def theta(self) -> Array:
+        """The parameters of the features."""
+        return self.state.theta
 
     def objective(self) -> float:
         """theta . S + mean of the base - log Z; without the middle one if only S is known."""
@@ -366,15 +380,6 @@ class FeatureScaling(TreeScaling):
         if self.sweeping:
             self.tree.weights[:] = self.features.log_tables(self.theta)
         super().recalibrate()
-
-    def state(self) -> dict[str, NDArray[Any]]:
-        """Theta too."""
-        return {**super().state(), "theta": self.theta}
-
-    def restore(self, state: State) -> None:
-        """Theta too."""
-        super().restore(state)
-        self.theta[:] = state["theta"]
 
     def run(self, run: FitRun, sweep: Callable[[], Step]) -> Learned:
         """The answer has theta by feature."""
@@ -419,7 +424,7 @@ class GeneralisedScalingML(FeatureLearner):
         def sweep() -> Step:
             means = features.expectations(tree.factor_marginals())
             delta = rule.steps(means)
-            scaling.theta += delta
+            scaling.state.theta += delta
             tree.add(features.log_tables(delta), wanted.tables.active)
             distance = float(np.abs(means - wanted.features).max(initial=0.0))
             scaling.record((distance, 0.0, -1, 2 * len(tree.separators), len(features)))

@@ -14,16 +14,15 @@ from collections.abc import Sequence
 from typing import Literal
 
 import numpy as np
-from numpy.typing import NDArray
 
-from kikuchi.core.arrays import U8, Array, Ints, Mask
+from kikuchi.core.arrays import U8, Array, Ints, Mask, offsets_of
 from kikuchi.core.budget import Budget
 from kikuchi.core.errors import DataError, MethodError
 from kikuchi.core.numerics import count_states
+from kikuchi.engines.tables import StateMaps
 from kikuchi.graphs.elimination import Order, eliminate
 from kikuchi.graphs.factor_graph import FactorGraph
 from kikuchi.graphs.junction_tree import Clique, Separator, junction_tree
-from kikuchi.graphs.state_maps import StateMaps
 from kikuchi.learning.scaling.kernels import scaling as kernels
 
 Form = Literal["auto", "table", "tree"]
@@ -98,19 +97,21 @@ class ScalingTree:
             maps.offset(self.cliques[c], graph.scope(a)) for a, c in enumerate(self.home.tolist())
         ]
         return kernels.TreeLayout(
-            clique_at=_offsets(self._sizes),
-            separator_at=_offsets(np.array(widths, dtype=np.int64)),
+            clique_at=offsets_of(self._sizes).view(np.uint64),
+            separator_at=offsets_of(np.array(widths, dtype=np.int64)).view(np.uint64),
             maps=maps.flat(),
             sender=sender,
             receiver=receiver,
             sender_map=sender_map,
             receiver_map=receiver_map,
-            outgoing_at=_offsets(sent),
+            outgoing_at=offsets_of(sent).view(np.uint64),
             outgoing=np.argsort(sender, kind="stable").astype(np.uint64),
             home=self.home.astype(np.uint64),
             factor_map=np.array(factor_map, dtype=np.uint64),
             factor_at=graph.table_offsets.astype(np.uint64),
-            clique_factors_at=_offsets(np.bincount(self.home, minlength=len(self.cliques))),
+            clique_factors_at=offsets_of(np.bincount(self.home, minlength=len(self.cliques))).view(
+                np.uint64
+            ),
             clique_factors=np.argsort(self.home, kind="stable").astype(np.uint64),
         )
 
@@ -274,7 +275,3 @@ def _homes(graph: FactorGraph, cliques: Sequence[Clique], sizes: Sequence[float]
         for a in range(graph.n_factors)
     ]
     return np.array(homes, dtype=np.int64)
-
-
-def _offsets(sizes: NDArray[np.generic]) -> U8:
-    return np.concatenate([[0], np.cumsum(sizes)]).astype(np.uint64)

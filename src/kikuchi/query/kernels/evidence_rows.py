@@ -53,33 +53,6 @@ class RowProgram(NamedTuple):
 
 
 @njit(cache=True, error_model="numpy")
-def project(card, names, low, high, sub, sub_low, sub_high, strides, start, out, at):
-    """Write, for each entry of a clique in row-major order, its place in a table over `sub`."""
-    n = high - low
-    steps = np.zeros(n, np.int64)
-    count = np.zeros(n, np.int64)
-    size = 1
-    for k in range(n):
-        size *= card[names[low + k]]
-        for j in range(sub_low, sub_high):
-            if sub[j] == names[low + k]:
-                steps[k] = strides[j]
-    place = start
-    for e in range(size):
-        out[at + e] = place
-        k = n - 1
-        while k >= 0:
-            count[k] += 1
-            place += steps[k]
-            if count[k] < card[names[low + k]]:
-                break
-            place -= steps[k] * count[k]
-            count[k] = 0
-            k -= 1
-    return at + size
-
-
-@njit(cache=True, error_model="numpy")
 def _times(x, at, size, y, y_at, maps, map_at, width):
     """Multiply a table by a smaller one, entry by entry through a map."""
     for e in range(size):

@@ -17,7 +17,7 @@ from kikuchi.core.compiled import njit
 
 if TYPE_CHECKING:
     from kikuchi.inference.graph_arrays import GraphArrays
-    from kikuchi.inference.sampling.sweepers import BitRows, Chains, TableRows
+    from kikuchi.inference.sampling.chains import BitRows, Chains, TableRows
 
 States = NDArray[Any]
 

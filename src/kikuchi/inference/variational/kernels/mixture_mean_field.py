@@ -17,7 +17,7 @@ from kikuchi.inference.variational.kernels.mean_field import _contract, bound
 
 if TYPE_CHECKING:
     from kikuchi.inference.graph_arrays import GraphArrays
-    from kikuchi.inference.variational.mixture_mean_field import Mixture
+    from kikuchi.inference.variational.mixture import Mixture
 
 
 _U = np.uint64

@@ -23,7 +23,7 @@ from kikuchi.inference.sampling.kernels.gibbs import (
 
 if TYPE_CHECKING:
     from kikuchi.inference.graph_arrays import GraphArrays
-    from kikuchi.inference.sampling.sweepers import TableRows
+    from kikuchi.inference.sampling.chains import TableRows
 
 I4 = NDArray[np.int32]
 

@@ -1,15 +1,69 @@
-"""Maps from the states of a set of variables to the states of a subset of it."""
+"""Strides of tables, and where the entries of one table lie in another.
+
+The states of a table are numbered in row-major order: its last variable runs fastest.
+"""
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Iterable, Sequence
 
 import numpy as np
 
-from kikuchi.core.arrays import U4
+from kikuchi.core.arrays import U4, Array, Ints
 
+_SMALL = 1024  # entries of tables whose places are kept
 _LARGEST_CACHED = 2**12  # states of a table whose digits are kept while maps are made
+
+
+def strides(cards: Sequence[int]) -> list[int]:
+    """Return the strides of a row-major table.
+
+    >>> strides([2, 3, 4])
+    [12, 4, 1]
+    """
+    found = [1] * len(cards)
+    for k in range(len(cards) - 2, -1, -1):
+        found[k] = found[k + 1] * cards[k + 1]
+    return found
+
+
+def places(cards: Sequence[int], steps: Sequence[int]) -> Ints:
+    """Return sum_k digit_k * steps_k for every combination of digits, the last digit fastest.
+
+    With the strides of another table as steps, and 0 for variables that it does not have, these are
+    the places of the entries there.
+
+    >>> places([2, 3], [10, 1]).tolist()
+    [0, 1, 2, 10, 11, 12]
+    """
+    small = math.prod(cards) <= _SMALL
+    return (_places_again if small else _places)(tuple(cards), tuple(steps))
+
+
+def _places(cards: tuple[int, ...], steps: tuple[int, ...]) -> Ints:
+    out = np.zeros(1, dtype=np.int64)
+    for card, step in zip(cards, steps, strict=True):
+        out = np.add.outer(out, step * np.arange(card, dtype=np.int64)).ravel()
+    out.flags.writeable = False
+    return out
+
+
+_places_again = functools.lru_cache(maxsize=1024)(_places)  # grids ask for the same few often
+
+
+def outer(factors: Sequence[Array]) -> Array:
+    """Return the outer product of rows, flat.
+
+    >>> outer([np.array([1.0, 2.0]), np.array([1.0, 3.0])]).tolist()
+    [1.0, 3.0, 2.0, 6.0]
+    """
+    out = np.ones(1)
+    for factor in factors:
+        out = np.multiply.outer(out, factor).ravel()
+    return out
+
 
 Key = tuple[tuple[int, ...], tuple[int, ...]]
 
@@ -17,8 +71,7 @@ Key = tuple[tuple[int, ...], tuple[int, ...]]
 class StateMaps:
     """State maps that are computed once per shape and stored end to end for compiled loops.
 
-    States are numbered in row-major order. Two sets of variables with the same cardinalities share
-    their maps.
+    Two sets of variables with the same cardinalities share their maps.
 
     >>> maps = StateMaps([2, 3])
     >>> maps.map((0, 1), (1, 0)).tolist()

@@ -1,0 +1,58 @@
+"""States become arrays, come back and are copied by their fields."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from kikuchi.engines.loops.state import State
+
+
+@dataclass(eq=False)
+class _Pair(State):
+    values: np.ndarray
+    more: np.ndarray
+    number: int = 3
+    level: float = 0.25
+    done: bool = False
+
+
+def _pair() -> _Pair:
+    return _Pair(np.arange(3.0), np.zeros((0, 2), dtype=np.int64), 7, np.inf, True)
+
+
+def test_arrays_hold_every_field_and_come_back_with_their_types() -> None:
+    state = _pair()
+    arrays = state.to_arrays()
+    assert list(arrays) == ["values", "more", "number", "level", "done"]
+    back = _Pair.from_arrays({**arrays, "trace/residual": np.zeros(4)})
+    assert back.values.tolist() == [0.0, 1.0, 2.0] and back.more.shape == (0, 2)
+    assert (back.number, back.level, back.done) == (7, np.inf, True)
+    assert [type(x) for x in (back.number, back.level, back.done)] == [int, float, bool]
+
+
+def test_arrays_are_not_those_of_the_state() -> None:
+    state = _pair()
+    arrays, copy = state.to_arrays(), state.copy()
+    back = _Pair.from_arrays(arrays)
+    state.values[:] = -1.0
+    for other in (arrays["values"], copy.values):
+        assert other.tolist() == [0.0, 1.0, 2.0]
+    arrays["values"][:] = 5.0
+    assert back.values.tolist() == [0.0, 1.0, 2.0]
+
+
+def test_assignment_writes_into_the_arrays_of_an_engine() -> None:
+    engine = np.zeros(3)
+    state = _Pair(engine, np.zeros((0, 2), dtype=np.int64))
+    state.assign(_pair())
+    assert state.values is engine and engine.tolist() == [0.0, 1.0, 2.0]
+    assert (state.number, state.level, state.done) == (7, np.inf, True)
+
+
+def test_assignment_of_another_size_copies() -> None:
+    state, other = _pair(), _Pair(np.ones(5), np.ones((1, 2), dtype=np.int64))
+    state.assign(other)
+    other.values[:] = 0.0
+    assert state.values.tolist() == [1.0] * 5 and state.more.shape == (1, 2)
