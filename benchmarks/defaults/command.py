@@ -12,9 +12,11 @@ from pathlib import Path
 from benchmarks.defaults.frame import Entry, Task, markdown, run
 
 FAMILIES: tuple[str, ...] = (
+    "bayesnn",
     "beliefnets",
     "ica",
     "learning",
+    "temporal",
 )  # modules of this package, each with tasks()
 
 

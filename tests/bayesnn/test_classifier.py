@@ -5,6 +5,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from scipy.special import gammaln, log_expit, log_softmax
+from sklearn.linear_model import LogisticRegression
+from sklearn.metrics import log_loss
 
 from kikuchi.bayesnn import BayesianMLPClassifier
 from kikuchi.bayesnn.bound import ClassData, descent
@@ -107,12 +109,12 @@ def log_joint_of_draws(net, count, rng):
     for k in range(len(mean)):
         w = mean[k] + sd[k] * rng.standard_normal((count, mean.shape[1]))
         total += np.sum(0.5 * ((w - mean[k]) / sd[k]) ** 2 + np.log(sd[k]), axis=1)
-        squares = np.array([np.sum(w[:, first == g] ** 2, axis=1) for g in range(4)])
+        squares = np.array([np.sum(w[:, first == g] ** 2, axis=1) for g in range(first.max() + 1)])
         counts = np.bincount(first)[:, None]
         shape, rate = counts / 2 + a, squares / 2 + b  # alpha summed out: exact
         total += np.sum(a * np.log(b) - gammaln(a) + gammaln(shape) - shape * np.log(rate), axis=0)
         outputs.append(np.asarray(jax.vmap(lambda v: net._network.output(v, problem.data.x))(w)))
-    assert found.alpha.mean.shape == (len(mean), 4)
+    assert found.alpha.mean.shape == (len(mean), first.max() + 1)
     f, y = np.array(outputs), np.asarray(problem.data.y)
     logs = (
         log_expit(y[:, 0] * f[0]) if len(f) == 1 else (log_softmax(f, axis=0) * y.T[:, None]).sum(0)
@@ -157,3 +159,38 @@ def test_conventions_of_scikit_learn():
     from sklearn.utils.estimator_checks import check_estimator
 
     check_estimator(BayesianMLPClassifier(2, "diagonal", "grouped", restarts=1, max_iter=30))
+
+
+def test_a_fit_below_the_class_frequencies_says_so(rows):
+    """Labels without any relation to the inputs are fitted in part all the same."""
+    rng = np.random.default_rng(5)
+    lost = make(3, weight_shape=20.0, weight_rate=20.0).fit(rows, rng.integers(2, size=90))
+    (text,) = lost.warnings_
+    assert "not better than the class frequencies" in text and "more rows" in text
+    assert lost._score < lost._trivial(lost._problem_).score
+
+
+def test_score_is_the_log_loss_less_the_parameters_that_are_determined(binary, rows, ring):
+    assert not binary.warnings_
+    loss = log_loss(ring, binary.predict_proba(rows), normalize=False)
+    determined = binary._score + loss
+    assert -rows.size * 3 < determined < -1.0  # minus their number
+    shares = np.mean(ring == "inside"), np.mean(ring == "outside")
+    frequencies = 90 * sum(s * np.log(s) for s in shares) - 1
+    assert binary._trivial(binary._problem_).score == pytest.approx(frequencies)
+    assert binary._score > frequencies + 20
+
+
+@pytest.mark.slow
+def test_skip_connections_are_part_of_the_defaults():
+    """Without them nets of few rows were behind logistic regression."""
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=(60, 3))
+    y = x[:, 0] + 0.5 * x[:, 1] + 0.7 * rng.normal(size=60) > 0
+    new = rng.normal(size=(1000, 3))
+    truth = new[:, 0] + 0.5 * new[:, 1] + 0.7 * rng.normal(size=1000) > 0
+    net = BayesianMLPClassifier(random_state=0).fit(x, y)
+    ours, theirs = (
+        log_loss(truth, fit.predict_proba(new)) for fit in (net, LogisticRegression().fit(x, y))
+    )
+    assert ours < theirs + 0.02 and not net.warnings_

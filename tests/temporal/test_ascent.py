@@ -13,6 +13,7 @@ from kikuchi.core.arrays import Array
 from kikuchi.temporal import LinearGaussianSSM
 from kikuchi.temporal.sequences import read_sequences
 from kikuchi.temporal.state_space.coordinates import StateCoordinates
+from kikuchi.temporal.state_space.identification import correlated_errors
 from kikuchi.temporal.state_space.learning import StateConstraints, expected_statistics
 from kikuchi.temporal.state_space.parameters import StateSpace
 
@@ -93,6 +94,38 @@ def test_states_that_the_data_do_not_identify_are_named() -> None:
         assert not LinearGaussianSSM(1).fit(y).warnings_
     with pytest.warns(UserWarning, match="of 3 dimensions .* not identified.*use state=1"):
         LinearGaussianSSM(3).fit(y)
+
+
+def test_a_state_that_is_too_small_is_named() -> None:
+    """A cycle in noise needs two dimensions; a fit of one said nothing."""
+    rng = np.random.default_rng(0)
+    cycle = 3.0 * np.sin(np.arange(200) * 2 * np.pi / 12) + rng.normal(size=200)
+    with pytest.warns(UserWarning, match=r"correlated \(.* raise state \(now 1\)"):
+        LinearGaussianSSM(1).fit(cycle[:, None])
+    assert not LinearGaussianSSM(2).fit(cycle[:, None]).warnings_
+    season = np.tile([0.0, 5.0, 0.0, 0.0, -5.0, 0.0, 0.0], 30) + rng.normal(size=210)
+    fit = LinearGaussianSSM(1).fit(season[:, None])  # correlated 7, 14, 21, ... rows apart
+    assert any("subtract a season of 7 rows" in text for text in fit.warnings_)
+
+
+def test_correlations_of_errors_are_those_of_statsmodels() -> None:
+    acf = pytest.importorskip("statsmodels.tsa.stattools").acf
+    rng = np.random.default_rng(1)
+    y = np.convolve(rng.normal(size=203), [1.0, 0.0, 0.9], "valid")[:, None]
+    still = StateSpace([[0.0]], [[0.0]], [[1.0]], [[2.0]], initial_covariance=[[1.0]])
+    (text,) = correlated_errors(still, [y], [np.zeros((201, 0))])
+    expected = acf(y[1:, 0], adjusted=True)[2]
+    assert f"({expected:.2f} between rows 2 apart)" in text
+    missing = y.copy()
+    missing[50:60] = np.nan
+    assert (
+        "rows 2 apart"
+        in correlated_errors(still, [missing, y[:3]], [np.zeros((201, 0)), np.zeros((3, 0))])[0]
+    )
+    noise = rng.normal(size=(300, 2))
+    pair = StateSpace([[0.0]], [[0.0], [0.0]], [[1.0]], np.eye(2), initial_covariance=[[1.0]])
+    assert correlated_errors(pair, [noise], [np.zeros((300, 0))]) == []
+    assert correlated_errors(still, [y], [np.zeros((201, 0))], more=False) == []
 
 
 @pytest.mark.parametrize("cut", [5, 30])

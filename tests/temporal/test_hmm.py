@@ -8,6 +8,8 @@ from typing import Any
 
 import numpy as np
 import pytest
+from scipy.optimize import minimize_scalar
+from scipy.stats import norm
 
 import kikuchi as kk
 from kikuchi.core.errors import KikuchiError
@@ -20,7 +22,7 @@ from kikuchi.temporal import (
     MixtureEmission,
 )
 from kikuchi.temporal.chains.inference import chain_posterior, most_probable_path
-from kikuchi.temporal.sequences import read_sequences
+from kikuchi.temporal.sequences import random_walk_likelihood, read_sequences
 
 
 def random_chain(seed: int, k: int = 3) -> tuple[Any, Any]:
@@ -325,3 +327,36 @@ def test_attributes_in_the_words_of_hmmlearn() -> None:
     both, paths = hmm.decode([rows[:50], rows[50:]])
     assert [len(p) for p in paths] == [50, 130] and both < 0.0
     assert [len(p) for p in hmm.predict_proba([rows[:50], rows[50:]])] == [50, 130]
+
+
+def test_outputs_that_drift_are_doubted():
+    """No warning said that a chain of two states is far below a random walk."""
+    rng = np.random.default_rng(0)
+    drifting = np.cumsum(rng.normal(size=(120, 2)), axis=0)
+    drifting[50:53, 0] = np.nan
+    with pytest.warns(UserWarning, match="that of a random walk") as told:
+        drifted = HMM(random_state=0).fit(drifting)
+    assert len(told) == 1 and "LinearGaussianSSM" in drifted.warnings_[0]
+    states = np.repeat([0.0, 4.0, 0.0, 4.0], 30)[:, None]
+    returning = HMM(random_state=0).fit(states + rng.normal(size=(120, 2)))
+    assert not returning.warnings_
+    assert not HMM(random_state=0, emission="categorical").fit((states > 0) * 1.0).warnings_
+
+
+def test_random_walks_have_the_likelihood_of_their_changes():
+    rng = np.random.default_rng(1)
+    tables = [np.cumsum(rng.normal(size=(30, 1)), axis=0), rng.normal(size=(20, 1))]
+    tables[0][10:12] = np.nan
+    first = np.array([tables[0][0, 0], tables[1][0, 0]])
+    rows = np.concatenate([t[~np.isnan(t)] for t in tables])
+    truth = norm.logpdf(first, rows.mean(), rows.std()).sum()
+    changes = [(t[~np.isnan(t)][1:] - t[~np.isnan(t)][:-1]) for t in tables]
+    gaps = [np.diff(np.flatnonzero(~np.isnan(t[:, 0]))) for t in tables]
+
+    def negative(log_variance):
+        pairs = zip(changes, gaps, strict=True)
+        return -sum(norm.logpdf(c, 0, np.sqrt(np.exp(log_variance) * g)).sum() for c, g in pairs)
+
+    best = minimize_scalar(negative, bounds=(-5, 5), method="bounded", options={"xatol": 1e-10})
+    assert random_walk_likelihood(tables) == pytest.approx(truth - best.fun, abs=1e-7)
+    assert random_walk_likelihood([np.ones((5, 1))]) == -np.inf

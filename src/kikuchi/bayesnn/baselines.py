@@ -81,6 +81,8 @@ class _Baseline(BayesianMLPRegressor, BaselineResults):
                     f"{type(self).__name__} has no use for {field.name}; its length is set by "
                     f"{self._instead}"
                 )
+        if self.noise != "gaussian":
+            raise MethodError(f"{type(self).__name__} has no noise '{self.noise}'; use 'gaussian'")
         rows, targets = self._read(X, y, reset=True)
         self._network = Network(rows.shape[1], self.hidden, self.skip)
         if len(precisions(self._network, self.prior).free):

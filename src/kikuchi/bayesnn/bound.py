@@ -71,7 +71,7 @@ class RegressionData(NamedTuple):
     y: Any
     present: Any = 1.0
 
-    def expected(self, output: OutputMoments, hyper: Hyper) -> tuple[Any, GammaDensity]:
+    def expected(self, output: OutputMoments, hyper: Hyper) -> tuple[Any, Any]:
         """Expected log density of the targets less the cost of the noise precision; its posterior.
 
         Both with the best posterior of the precision for these moments.
@@ -175,6 +175,7 @@ class EvidenceBound(NamedTuple):
     alpha: GammaDensity
     beta: Any
     squares: Any
+    output: OutputMoments
 
 
 def weight_precisions(groups: Precisions, values: Any, one: float) -> Any:
@@ -237,7 +238,8 @@ def evaluate(
     """The bound of a posterior, whose parameters are followed by the free log rates of `prior`."""
     network, count = posterior.network, posterior.n_networks
     q = posterior.read(flat[: posterior.size], weights)
-    expected, beta = data.expected(posterior.output(q, data.x), hyper)
+    moments_of_rows = posterior.output(q, data.x)
+    expected, beta = data.expected(moments_of_rows, hyper)
     free, moments = flat[posterior.size :], posterior.marginals(q)
     terms = partial(prior_terms, network, prior, given=hyper.alpha)
     if isinstance(data, RegressionData):
@@ -246,7 +248,7 @@ def evaluate(
         mean, variance, kept, rates = (a.reshape(count, -1) for a in (*moments, weights.kept, free))
         found = jax.vmap(lambda f, m, v, k: terms(f, (m, v), k))(rates, mean, variance, kept)
     value = expected + jnp.sum(found.value) + posterior.entropy(q, weights)
-    return EvidenceBound(value, found.alpha, beta, found.squares)
+    return EvidenceBound(value, found.alpha, beta, found.squares, moments_of_rows)
 
 
 def n_free(network: Network, prior: str) -> int:

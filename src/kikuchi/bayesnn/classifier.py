@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import KW_ONLY, dataclass
+from typing import Any, Literal
 
 import jax.numpy as jnp
 import numpy as np
@@ -15,11 +15,13 @@ from sklearn.base import ClassifierMixin
 from sklearn.utils.multiclass import check_classification_targets
 
 from kikuchi.bayesnn.bound import ClassData
-from kikuchi.bayesnn.estimator import BayesianNetworkEstimator
+from kikuchi.bayesnn.estimator import BayesianNetworkEstimator, Trivial
+from kikuchi.bayesnn.fitting import NetworkProblem
 from kikuchi.bayesnn.networks import NetworksPosterior
-from kikuchi.bayesnn.posteriors import WeightPosterior, weight_posterior
-from kikuchi.core.arrays import Array
+from kikuchi.bayesnn.posteriors import OutputMoments, WeightPosterior, weight_posterior
+from kikuchi.core.arrays import Array, Ints
 from kikuchi.core.errors import DataError
+from kikuchi.core.options import option
 from kikuchi.training.checkpoint import of_type, read_labels
 from kikuchi.training.estimator import validate_data
 
@@ -43,6 +45,10 @@ class BayesianMLPClassifier(ClassifierMixin, BayesianNetworkEstimator, ClassResu
     variational parameters are put in at their best, and a softmax by the product of the logistic
     functions against each other class.
 
+    Defaults differ from those of `BayesianMLPRegressor`: skip connections, so that a network that
+    has switched its units off is a logistic regression; a precision for each kind of weights rather
+    than for each input; and a prior of the precisions that is less vague.
+
     Attributes
     ----------
     classes_, bound_ (lower bound on the log probability of the classes), relevance_ (root mean
@@ -59,6 +65,15 @@ class BayesianMLPClassifier(ClassifierMixin, BayesianNetworkEstimator, ClassResu
     >>> bool(net.score(X, y) > 0.95), bool(net.relevance_[0] > 5 * net.relevance_[1])
     (True, True)
     """
+
+    prior: Literal["single", "grouped", "ard", "nrd"] = option(
+        "grouped",
+        "Weights that share a precision: single, grouped, ard (by input) or nrd (by nodes).",
+    )
+    _: KW_ONLY
+    skip: bool = option(True, "Also connect inputs with the output.")
+    weight_shape: float = option(0.1, "Shape of the gamma prior of weight precisions.", above=0)
+    weight_rate: float = option(0.1, "Rate of the gamma prior of weight precisions.", above=0)
 
     # ------------------------------------------------------------------ fitting
 
@@ -98,6 +113,21 @@ class BayesianMLPClassifier(ClassifierMixin, BayesianNetworkEstimator, ClassResu
         each = weight_posterior(self.posterior, self._network)
         return NetworksPosterior(self._network, each, self._count)
 
+    def _codes(self, problem: NetworkProblem) -> Ints:
+        """Number of the class of each row of the fit."""
+        marks = np.asarray(problem.data.y)
+        return np.argmax(marks, axis=1) if self._count > 1 else (marks[:, 0] > 0).astype(np.int64)
+
+    def _trivial(self, problem: NetworkProblem) -> Trivial:
+        counts = np.bincount(self._codes(problem), minlength=len(self.classes_))
+        likeliest = float(np.sum(counts * np.log(counts / counts.sum())))
+        return Trivial("the class frequencies", likeliest - (len(counts) - 1))
+
+    def _log_probability(self, problem: NetworkProblem, output: OutputMoments) -> float:
+        codes = self._codes(problem)
+        found = self._probabilities(output.mean, np.maximum(output.variance, 0.0))
+        return float(np.sum(np.log(np.maximum(found[np.arange(len(codes)), codes], 1e-300))))
+
     # ------------------------------------------------------------------ answers
 
     def predict_proba(self, X: ArrayLike) -> Array:
@@ -105,7 +135,10 @@ class BayesianMLPClassifier(ClassifierMixin, BayesianNetworkEstimator, ClassResu
         function or softmax over the outputs, taken as Gaussian with their exact means and
         variances.
         """
-        mean, variance = self._moments(self._rows(X))
+        return self._probabilities(*self._moments(self._rows(X)))
+
+    def _probabilities(self, mean: Array, variance: Array) -> Array:
+        """Of the classes, from moments (networks, rows) of the outputs."""
         spread = np.sqrt(variance)
         if self._count == 1:
             at = mean[0][:, None] + spread[0][:, None] * _NODES

@@ -6,7 +6,7 @@ from abc import abstractmethod
 from collections.abc import Mapping
 from dataclasses import KW_ONLY, dataclass
 from functools import partial
-from typing import Any, ClassVar, Literal, Self
+from typing import Any, ClassVar, Literal, NamedTuple, Self
 
 import jax
 import jax.numpy as jnp
@@ -22,7 +22,7 @@ from kikuchi.bayesnn.fitting import (
     random_starts,
 )
 from kikuchi.bayesnn.network import Network, precisions
-from kikuchi.bayesnn.posteriors import WeightPosterior, Weights
+from kikuchi.bayesnn.posteriors import OutputMoments, WeightPosterior, Weights
 from kikuchi.bayesnn.structure import Pruning
 from kikuchi.core.arrays import Array
 from kikuchi.core.errors import DataError, MethodError
@@ -45,6 +45,15 @@ _NO_EFFECT = 0.01  # standard deviations of the output per standard deviation of
 _FITTED = (
     "flat", "scale", "kept", "input_mean", "input_scale", "relevance_", "hidden_relevance_",
 )  # fmt: skip
+
+
+class Trivial(NamedTuple):
+    """A prediction that needs no inputs: its log-likelihood of the targets of the fit, in their
+    standardised units, less one nat for each of its parameters.
+    """
+
+    name: str
+    score: float
 
 
 class NetworkResults:
@@ -121,6 +130,14 @@ class BayesianNetworkEstimator(Estimator, NetworkResults):
 
     def _learnt(self, found: EvidenceBound) -> None:
         """Keep what else the bound says."""
+
+    @abstractmethod
+    def _trivial(self, problem: NetworkProblem) -> Trivial:
+        """What predicts the targets without the inputs, and how well."""
+
+    @abstractmethod
+    def _log_probability(self, problem: NetworkProblem, output: OutputMoments) -> float:
+        """Log predictive probability of the targets of the fit, standardised, added over rows."""
 
     # ------------------------------------------------------------------ fitting
 
@@ -204,6 +221,9 @@ class BayesianNetworkEstimator(Estimator, NetworkResults):
         units, effective = pruning.owners()["unit"], pruning.effective_parameters(found)
         each = [effective[units == h].sum() for h in range(count * network.n_hidden)]
         self.hidden_relevance_ = np.array(each)
+        rows = len(problem.data.y)
+        moments = OutputMoments(*(np.asarray(a)[..., :rows] for a in found.output))
+        self._score = self._log_probability(problem, moments) - float(np.sum(effective))
         self._set_kept()
 
     def _set_kept(self) -> None:
@@ -215,12 +235,24 @@ class BayesianNetworkEstimator(Estimator, NetworkResults):
         begun = [network.inputs == i for i in range(network.n_inputs)]
         self.inputs_kept_ = np.array([bool(np.any(kept[:, own])) for own in begun])
 
+    def _way_out(self) -> str:
+        """What to change when the inputs do not help."""
+        other = " or prior='grouped'" if self.prior != "grouped" else ""
+        return f"try more restarts{other}, fewer inputs, or more rows"
+
     def _conclude(self, run: Run, done: int, converged: bool) -> None:
         remarks = ending_remarks(run.stopped, converged, "bound", f"{done} steps")
+        trivial = self._trivial(self._problem_)
         if np.all(self.relevance_ < _NO_EFFECT):
             remarks.append(
                 "the fit has fallen to the prior: no input has an effect, and predictions are the "
-                "same for all rows; try more restarts, or prior='grouped'"
+                f"same for all rows; {self._way_out()}"
+            )
+        elif self._score < trivial.score:
+            remarks.append(
+                f"predictions are not better than {trivial.name}: {self._score:.1f} nats against "
+                f"{trivial.score:.1f}, less one for each parameter that the data determine; "
+                f"{self._way_out()}"
             )
         self.n_iter_, self.stopped_, self.converged_ = done, run.stopped, converged
         self.warnings_, self.trace_ = remarks, run.trace

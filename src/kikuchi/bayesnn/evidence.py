@@ -161,6 +161,8 @@ def _check(net: BayesianMLPRegressor, method: str, draws: int) -> None:
     problem = getattr(net, "_problem_", None)
     if problem is None or not isinstance(problem.data, RegressionData):
         raise MethodError("log_evidence: a regressor that was fitted here, not read from a file")
+    if net.noise != "gaussian":
+        raise MethodError(f"log_evidence: for Gaussian noise, not noise='{net.noise}'")
     if not np.all(net._weights.kept > 0):
         raise MethodError("log_evidence: not of networks from which prune has removed weights")
     if net.hidden > MOST_UNITS:

@@ -34,8 +34,12 @@ class TargetScale(ABC):
         """Mean and variance of targets whose values on the scale are Gaussian."""
 
     @abstractmethod
+    def log_slopes(self, y: Array) -> Array:
+        """Logarithms of the slope of the scale at each target."""
+
     def log_slope(self, y: Array) -> float:
-        """Sum of the logarithms of the slope of the scale at targets."""
+        """Their sum."""
+        return float(self.log_slopes(y).sum())
 
 
 class PlainScale(TargetScale):
@@ -53,9 +57,9 @@ class PlainScale(TargetScale):
         """The same."""
         return mean, variance
 
-    def log_slope(self, y: Array) -> float:
+    def log_slopes(self, y: Array) -> Array:
         """0."""
-        return 0.0
+        return np.zeros(len(y))
 
 
 class RootScale(TargetScale):
@@ -81,9 +85,9 @@ class RootScale(TargetScale):
         squares = 4.0 * mean**2 * variance + 2.0 * variance**2
         return (mean**2 + variance) / 4.0 - _SHIFT, squares / 16.0
 
-    def log_slope(self, y: Array) -> float:
+    def log_slopes(self, y: Array) -> Array:
         """Of (y + 3/8)^(-1/2)."""
-        return -0.5 * float(np.log(y + _SHIFT).sum())
+        return np.asarray(-0.5 * np.log(y + _SHIFT))
 
 
 class LogScale(TargetScale):
@@ -104,9 +108,9 @@ class LogScale(TargetScale):
         average = np.exp(mean + 0.5 * variance)
         return average, average**2 * np.expm1(variance)
 
-    def log_slope(self, y: Array) -> float:
+    def log_slopes(self, y: Array) -> Array:
         """Of 1 / y."""
-        return -float(np.log(y).sum())
+        return np.asarray(-np.log(y))
 
 
 SCALES: dict[str, Any] = {"plain": PlainScale(), "root": RootScale(), "log": LogScale()}

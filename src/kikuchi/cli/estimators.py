@@ -104,7 +104,7 @@ class EstimatorOptions:
         hints = option_hints(cls)
         fields = self._own(word)
         for name, value in given.items():
-            flag = self.flags.get(name, f"--{name.replace('_', '-')}").split()[0]
+            flag = _first_name(self.flags.get(name, f"--{name.replace('_', '-')}"))
             if name not in fields:
                 raise MethodError(f"{word} has no option {flag}; leave it out")
             checked_value(flag, fields[name], hints[fields[name].name], value)
@@ -119,7 +119,7 @@ class EstimatorOptions:
         for word in self.classes:
             for name, field in self.fields[word].items():
                 spec = self.flags.get(name) or self.elsewhere.get(field.name)
-                found[field.name] = spec.split()[0] if spec else None
+                found[field.name] = _first_name(spec) if spec else None
         return found
 
     def parameters(self) -> list[Any]:
@@ -153,7 +153,7 @@ class EstimatorOptions:
             each = {word: option_text(d) for word, d in defaults.items() if d is not None}
             help += f"{'. By' if several else '; by'} default {', '.join(_for_whom(each))}"
             default = None
-        hint = kind if kind is bool else kind | None
+        hint = kind if kind is bool and default is not None else kind | None
         return keyword(name, default, Annotated[hint, option(self.flags[name], f"{help}.")])
 
     def _meaning(self, word: str, name: str) -> str:
@@ -172,6 +172,11 @@ class EstimatorOptions:
     def _default(self, word: str, name: str) -> Any:
         field = self.fields[word][name]
         return self.defaults.get(field.name, field.default)
+
+
+def _first_name(spec: str) -> str:
+    """`--skip` of "--skip/--no-skip" or of "--skip -s HOW"."""
+    return spec.split()[0].split("/")[0]
 
 
 def _for_whom(texts: Mapping[str, str]) -> list[str]:

@@ -214,6 +214,7 @@ class SequenceEstimator(Estimator):
             raise KeyboardInterrupt
         self.model_ = model
         self.log_likelihood_ = float(run.trace.objective[-1])
+        self.converged_ = converged
         remarks = []
         stopped = "converged" if converged else run.stopped
         if not converged:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
@@ -175,3 +176,32 @@ def _table(part: Any, what: str, where: str) -> Array:
         row, column = np.argwhere(np.isinf(table))[0]
         raise DataError(f"{what}{where} has an infinite value in row {row}, column {column}")
     return table
+
+
+def random_walk_likelihood(tables: list[Array]) -> float:
+    """Largest log-likelihood of tables of outputs under independent Gaussian random walks, a
+    baseline for models of sequences: each value is the one before it and Gaussian noise, whose
+    variance grows with the number of missing rows between them, and first values have the mean and
+    variance of their column. It is minus infinity, no baseline, where a column never changes.
+
+    >>> round(random_walk_likelihood([np.array([[0.0], [1.0], [np.nan], [1.0]])]), 3)
+    -3.658
+    """
+    total = 0.0
+    for column in range(tables[0].shape[1]):
+        values = [table[:, column] for table in tables]
+        seen = [np.flatnonzero(~np.isnan(v)) for v in values]
+        known = [v[s] for v, s in zip(values, seen, strict=True) if len(s)]
+        gaps = np.concatenate([np.diff(s) for s in seen]).astype(np.float64)
+        changes = np.concatenate([np.diff(v) for v in known])
+        firsts, whole = np.array([v[0] for v in known]), np.concatenate(known)
+        if not len(changes) or not changes.any():
+            return -math.inf
+        total += _log_gaussian(firsts - whole.mean(), np.full(len(firsts), whole.var()))
+        total += _log_gaussian(changes, gaps * np.mean(changes**2 / gaps))
+    return total
+
+
+def _log_gaussian(distance: Array, variance: Array) -> float:
+    logs = np.log(2.0 * np.pi * variance) + distance**2 / variance
+    return -0.5 * float(np.sum(logs))

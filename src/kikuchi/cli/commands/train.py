@@ -71,7 +71,7 @@ MODELS = EstimatorOptions(
         "epochs": "--epochs N",
         "posterior": "--posterior P",
         "prior": "--prior P",
-        "skip": "--skip",
+        "skip": "--skip/--no-skip",
         "scale": "--scale S",
         "restarts": "--restarts N",
         "max_iter": "--steps N",

@@ -5,7 +5,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Mapping
 from dataclasses import KW_ONLY, dataclass
-from typing import Any, ClassVar, Literal, NamedTuple
+from typing import Any, ClassVar, Literal, NamedTuple, Self
 
 import numpy as np
 
@@ -38,7 +38,7 @@ from kikuchi.temporal.chains.shares import (
     shares_slope,
     unpack_shares,
 )
-from kikuchi.temporal.sequences import Sequences
+from kikuchi.temporal.sequences import Sequences, random_walk_likelihood
 from kikuchi.training.checkpoint import Arrays
 
 _TRIAL = 40  # steps of EM of each start
@@ -180,6 +180,24 @@ class HMM(ChainEstimator, Fitted[HiddenMarkov]):
             if clock.expired:
                 break
         return best
+
+    def _fit(self, sequences: Sequences, method: str, beside: Array | None = None) -> Self:
+        self._walk = random_walk_likelihood(sequences.tables)
+        try:
+            return super()._fit(sequences, method, beside)
+        finally:
+            del self._walk
+
+    def _doubts(self, model: HiddenMarkov) -> list[str]:
+        """A chain of few states cannot follow outputs that drift."""
+        gaussian = self.emission in ("gaussian", "mixture") and not self.pseudo_count
+        if not gaussian or not self.log_likelihood_ < self._walk:
+            return []
+        return [
+            f"the log-likelihood is {self.log_likelihood_:.1f}, that of a random walk "
+            f"{self._walk:.1f}: {self.states} states do not follow how outputs drift; use "
+            "LinearGaussianSSM, more states, or fit the changes from row to row"
+        ]
 
     def _guess(self, rows: Array, rng: np.random.Generator, random: bool = False) -> HiddenMarkov:
         """Parameters before learning: emissions of clusters, or random ones, in lasting states."""

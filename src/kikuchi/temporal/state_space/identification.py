@@ -1,14 +1,21 @@
-"""Whether a series determines all dimensions of the state that was fitted to it."""
+"""Whether a series determines all dimensions of the state that was fitted to it, and whether these
+dimensions are enough.
+"""
 
 from __future__ import annotations
 
 import numpy as np
+from scipy.stats import norm
 
 from kikuchi.core.arrays import Array
 from kikuchi.temporal.state_space.inference import filter_states
 from kikuchi.temporal.state_space.parameters import StateSpace
 
 _HORIZON = 200  # steps ahead over which a dimension may show itself
+_MOST_LAGS = 50
+_LEAST_CORRELATION = 0.15  # below it little is gained, however sure it is
+_AS_STRONG = 0.9  # as the strongest; the shortest such lag is named
+_CHANCE = 0.01  # that any correlation of independent errors is remarked on
 
 
 def nats_by_dimension(model: StateSpace, tables: list[Array], inputs: list[Array]) -> Array:
@@ -59,6 +66,55 @@ def doubtful_dimensions(model: StateSpace, tables: list[Array], inputs: list[Arr
     if doubtful == n:
         return [found + "independent rows describe the data as well"]
     return [found + f"use state={n - doubtful}"]
+
+
+def correlated_errors(
+    model: StateSpace, tables: list[Array], inputs: list[Array], more: bool = True
+) -> list[str]:
+    """A remark where errors of predictions one step ahead, which are independent under the true
+    model, are correlated in time.
+
+    Of all outputs and lags up to 50, or a quarter of the rows, the strongest correlation counts,
+    and of those that are about as strong the one of the shortest lag. `more` says whether a larger
+    state may help.
+    """
+    errors = [_one_step_errors(model, y, u) for y, u in zip(tables, inputs, strict=True)]
+    lags = min(_MOST_LAGS, max(map(len, errors)) // 4)
+    every: list[tuple[float, int, float]] = []
+    for lag in range(1, lags + 1):
+        pairs = np.concatenate([e[lag:] * e[:-lag] for e in errors if len(e) > lag])
+        seen = (~np.isnan(pairs)).sum(axis=0)
+        for column in np.flatnonzero(seen):
+            found = float(np.nanmean(pairs[:, column]))
+            if abs(found) > _LEAST_CORRELATION:
+                every.append((abs(found) * float(seen[column]) ** 0.5, lag, found))
+    strongest = max(every, default=(0.0, 0, 0.0))[0]
+    if not strongest > norm.isf(0.5 * _CHANCE / max(lags * model.n_outputs, 1)):
+        return []
+    # a season shows at its multiples, too
+    _, lag, found = next(own for own in every if own[0] >= _AS_STRONG * strongest)
+    ways = [f"raise state (now {model.n_states})"] if more else []
+    ways += [f"subtract a season of {lag} rows first"] if lag > 2 and found > 0 else []
+    if not ways:
+        return []
+    return [
+        f"errors of predictions one step ahead are correlated ({found:.2f} between rows {lag} "
+        f"apart), so that forecasts can be improved: {', or '.join(ways)}"
+    ]
+
+
+def _one_step_errors(model: StateSpace, y: Array, u: Array) -> Array:
+    """Errors of all rows but the first, standardised by column; NaN where there are none."""
+    f = filter_states(model, y, u if model.n_inputs else None)
+    ahead = f.mean[:-1] @ model.transition.T + model.state_offset + u[1:] @ model.state_input.T
+    mean = ahead @ model.output.T + model.output_offset + u[1:] @ model.output_input.T
+    errors = np.where(f.proper[:-1, None], y[1:] - mean, np.nan)
+    if not len(errors):
+        return errors
+    seen = np.maximum((~np.isnan(errors)).sum(axis=0), 1)
+    errors = errors - np.nansum(errors, axis=0) / seen
+    spread = np.sqrt(np.nansum(errors**2, axis=0) / seen)
+    return np.asarray(errors / np.where(spread > 0, spread, np.inf))
 
 
 def _predictions(

@@ -18,7 +18,10 @@ from kikuchi.temporal.base import Fitted, SequenceEstimator, total_log_likelihoo
 from kikuchi.temporal.gaussian import is_positive
 from kikuchi.temporal.sequences import Sequences, read_inputs, read_sequences
 from kikuchi.temporal.state_space.coordinates import StateCoordinates, pack, unpack
-from kikuchi.temporal.state_space.identification import doubtful_dimensions
+from kikuchi.temporal.state_space.identification import (
+    correlated_errors,
+    doubtful_dimensions,
+)
 from kikuchi.temporal.state_space.inference import (
     filter_states,
     forecast_states,
@@ -57,7 +60,8 @@ class LinearGaussianSSM(SequenceEstimator, Fitted[StateSpace]):
     The unit and the axes of the state are free. With two or more dimensions and one output, the
     share of `output_noise` in the variance of the outputs is free within limits as well: a full
     `state_noise` can take over a part of it without any change of the likelihood or of forecasts.
-    A fit warns if its state has more dimensions than the data identify.
+    A fit warns if its state has more dimensions than the data identify, or if errors of predictions
+    one step ahead are correlated in time, as they are where it has too few.
 
     With `initial="learnt"` the mean of the first state is learnt. Its covariance is learnt too if
     there are more sequences than dimensions of the state. Otherwise it is the covariance that the
@@ -206,7 +210,10 @@ class LinearGaussianSSM(SequenceEstimator, Fitted[StateSpace]):
             ]
         if model.varying or not all(entries.all() for entries in free):
             return []
-        return doubtful_dimensions(model, self._outputs, self._inputs)
+        doubts = doubtful_dimensions(model, self._outputs, self._inputs)
+        if not self.converged_:  # more iterations may mend it
+            return doubts
+        return doubts + correlated_errors(model, self._outputs, self._inputs, more=not doubts)
 
     def _begin(self, sequences: Sequences, rng: np.random.Generator) -> StateSpace:
         k = self._inputs[0].shape[1]
