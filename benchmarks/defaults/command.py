@@ -13,6 +13,8 @@ from benchmarks.defaults.frame import Entry, Task, markdown, run
 
 FAMILIES: tuple[str, ...] = (
     "beliefnets",
+    "energy",
+    "flows",
     "ica",
     "learning",
 )  # modules of this package, each with tasks()
