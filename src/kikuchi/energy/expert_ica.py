@@ -5,7 +5,7 @@ Reference: TEH-M12.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import KW_ONLY, dataclass, replace
 from typing import ClassVar
 
 import numpy as np
@@ -35,6 +35,10 @@ class ExpertICA(EnergyModel):
         "Energy of the features: linear (linear:contrast=12 for patches and sounds), topographic, "
         "feed-forward, recurrent, manifold.",
     )
+    expert: str = option(
+        "student-t", "Density of one feature: student-t, logistic, laplace or gaussian-mixture."
+    )
+    _: KW_ONLY
     learner: str = option(
         "cd", "cd, pcd, equilibrium, exact, score-matching, denoising or nce, with options."
     )
@@ -50,9 +54,6 @@ class ExpertICA(EnergyModel):
         '"inverse-time:decay=0.05" or "warmup-cosine".',
     )
     epochs: int = option(10, "Passes over the rows, each in an order of its own.", low=1)
-    expert: str = option(
-        "student-t", "Density of one feature: student-t, logistic, laplace or gaussian-mixture."
-    )
 
     judged_columns: ClassVar[int] = 0
 
