@@ -93,6 +93,7 @@ def _our_steps(components: int) -> float:
     def run(updates: int) -> None:
         FlowMixture(
             components, flow="coupling:layers=8,width=50", epochs=updates // 20, batch_size=100,
+            schedule="constant",
             validation_fraction=0.0, noise=0.0, weight_decay=0.0, random_state=0,
         ).fit(data)  # fmt: skip
 
@@ -222,9 +223,9 @@ def classes(name: str, components: int, epochs: int = 100) -> Row:
     count = 4435 if name == "satimage" else len(order) * 4 // 5  # as many as in the source
     learn, test = order[:count], order[count:]
     began = time.process_time()
-    model = FlowClassifier(components, epochs=epochs, random_state=0).fit(
-        data.x[learn], data.y[learn]
-    )
+    model = FlowClassifier(
+        components, form="mixture", schedule="constant", patience=15, epochs=epochs, random_state=0
+    ).fit(data.x[learn], data.y[learn])
     taken = time.process_time() - began
     right = model.predict(data.x[test]) == data.y[test]
     logs = np.empty((len(test), len(data.names)))

@@ -14,6 +14,8 @@ from benchmarks.defaults.frame import Entry, Task, markdown, run
 FAMILIES: tuple[str, ...] = (
     "bayesnn",
     "beliefnets",
+    "energy",
+    "flows",
     "ica",
     "learning",
     "temporal",

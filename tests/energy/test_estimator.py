@@ -12,6 +12,7 @@ from sklearn.exceptions import ConvergenceWarning, NotFittedError
 
 from kikuchi.core.errors import DataError, MethodError
 from kikuchi.energy import EnergyModel, ExpertICA, Whitening, patches
+from kikuchi.energy.defaults import LINEAR, NETWORK
 from kikuchi.energy.evaluation import evaluate
 from kikuchi.energy.start import independent_components
 from kikuchi.ica.infomax.infomax_ica import InfomaxICA
@@ -349,3 +350,62 @@ def test_an_annealed_density_below_that_of_a_normal_distribution_is_a_warning():
         model.log_z(betas=50, chains=40, batches=1, burn_in=50)
     assert model.log_z_.estimate == pytest.approx(np.log(2 * np.pi / 0.04), abs=0.2)
     assert sum("below that of a normal" in t for t in model.warnings_) == 1
+
+
+# ------------------------------------------------------------------ without choosing anything
+
+
+def three_clusters(count, seed):
+    rng = np.random.default_rng(seed)
+    centres = np.array([[0.0, 3.0], [-2.0, 0.0], [2.0, 0.0]])
+    return centres[rng.integers(3, size=count)] + 0.3 * rng.normal(size=(count, 2))
+
+
+def test_the_default_describes_rows_of_few_columns(tmp_path, monkeypatch):
+    """Linear experts by ten epochs of contrastive divergence are below one normal distribution."""
+    monkeypatch.setattr(EnergyModel, "judged_columns", 0)  # Z by quadrature instead
+    rows, fresh = three_clusters(1000, 0), three_clusters(2000, 1)
+    model = EnergyModel(random_state=0).fit(rows)
+    assert model.warnings_ == [] and model.recipe_ is NETWORK
+    ticks = np.linspace(-8.0, 8.0, 161), np.linspace(-7.0, 9.0, 161)
+    grid = np.stack(np.meshgrid(*ticks), axis=-1).reshape(-1, 2)
+    log_z = np.logaddexp.reduce(-model.energies(grid).astype(float)) + 2 * np.log(0.1)
+    found = -model.energies(fresh).mean() - log_z
+    normal = multivariate_normal(rows.mean(axis=0), np.cov(rows.T)).logpdf(fresh).mean()
+    truth = -np.log(3) - np.log(2 * np.pi * 0.09) - 1.0  # clusters hardly overlap
+    assert normal + 1.0 < truth - 0.3 < found < truth + 0.05
+    model.save(tmp_path / "m.safetensors")
+    again = EnergyModel.load(tmp_path / "m.safetensors")
+    assert again.recipe_ == model.recipe_
+    assert np.array_equal(again.energies(fresh), model.energies(fresh))
+
+
+@pytest.mark.slow
+def test_a_fit_to_few_columns_is_compared_with_a_normal_distribution():
+    rows, fresh = three_clusters(1000, 0), three_clusters(2000, 1)
+    model = EnergyModel(random_state=0).fit(rows)
+    assert model.warnings_ == [] and model.log_z_.width < 0.5
+    assert model.score(fresh) == pytest.approx(-1.6, abs=0.2)
+    with pytest.warns(ConvergenceWarning, match="below that of a normal"):
+        EnergyModel("feed-forward", 8, start="random", epochs=1, random_state=0).fit(rows)
+
+
+def test_linear_experts_below_a_normal_distribution_name_the_way_out():
+    with pytest.warns(ConvergenceWarning, match="below that of a normal.*leave energy and learner"):
+        EnergyModel("linear", random_state=0).fit(three_clusters(1000, 0))
+
+
+def test_what_is_chosen_follows_the_rows():
+    def chosen(rows, **options):
+        model = EnergyModel(random_state=0, **options)
+        model._rows(rows, reset=True)
+        return model.recipe_
+
+    rows = np.random.default_rng(0).laplace(size=(300, 20))
+    pieces = patches([np.random.default_rng(0).normal(size=(60, 60))], size=2, count=300, seed=0)
+    assert chosen(rows[:, :6]) is NETWORK
+    assert chosen(rows) is LINEAR and chosen(rows[:60, :2]) is LINEAR and chosen(pieces) is LINEAR
+    assert chosen(rows[:, :2], learner="exact") is LINEAR
+    assert chosen(rows[:, :2], energy="linear") is LINEAR
+    assert LINEAR.epochs(2000, 100) == 10 and LINEAR.energy == "linear"
+    assert NETWORK.epochs(2000, 100) == 150 and NETWORK.epochs(100_000, 100) == 10

@@ -86,3 +86,15 @@ def test_rows_too_far_away_are_of_no_class():
         model.predict_proba([[1e300, 0.0]])
     with pytest.raises(DataError, match="class True has 1 row, too few for 1 flow;"):
         model.fit(rows, np.arange(40) == 3)
+
+
+def test_the_number_of_components_is_chosen_by_held_out_classes():
+    """Each class has four clusters in the corners of a checkerboard: one Gaussian sees nothing."""
+    rng = np.random.default_rng(0)
+    places = rng.integers(0, 4, size=(800, 2))
+    rows, labels = places + 0.15 * rng.normal(size=places.shape), places.sum(axis=1) % 2
+    options = {"flow": "affine", "epochs": 1, "random_state": 0}
+    model = FlowClassifier(**options).fit(rows[:600], labels[:600])
+    assert model.model_.spec.components >= 8
+    one = FlowClassifier(1, **options).fit(rows[:600], labels[:600])
+    assert one.score(rows[600:], labels[600:]) < 0.7 < 0.95 < model.score(rows[600:], labels[600:])

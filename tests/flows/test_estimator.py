@@ -6,11 +6,13 @@ import numpy as np
 import pytest
 from scipy.stats import multivariate_normal
 from sklearn.datasets import make_moons
+from sklearn.exceptions import ConvergenceWarning
 from sklearn.mixture import GaussianMixture
 from sklearn.utils.estimator_checks import check_estimator
 
 from kikuchi.core.errors import DataError, MethodError
 from kikuchi.flows import FlowMixture, LatentMixtureFlow, densities
+from kikuchi.flows.evaluation import evaluate
 
 SMALL = "coupling:layers=2,width=8"
 
@@ -171,6 +173,75 @@ def test_collapse_is_said(moons):
     assert np.allclose(raw[:, [0, 2]], np.log(10.0)) and np.allclose(raw[:, 1], 9.0)
 
 
+# ------------------------------------------------------------------ beside Gaussian mixtures
+
+
+def bent(count, seed):
+    """A parabola with noise, of which few Gaussians are a poor description."""
+    rng = np.random.default_rng(seed)
+    x = rng.uniform(-3, 3, count)
+    return np.column_stack([x, x * x + 0.1 * rng.normal(size=count)])
+
+
+def test_the_default_is_never_below_the_mixture_that_held_out_rows_choose():
+    """Three flows were the default, whatever the rows: far below the mixture of these rows."""
+    rows, fresh = bent(500, 0), bent(2000, 1)
+    model = FlowMixture(flow="coupling:layers=1,width=4", epochs=2, random_state=0).fit(rows)
+    assert len(model.weights_) > 5
+    assert model.flow_gain_ == 0.0 and model.gaussian_score_ == model.mixture_score_
+    assert model.start_score_ < model.gaussian_score_  # five flows were tried
+    assert any(f"mixture of {len(model.weights_)} that is" in w for w in model.warnings_)
+    few = max(GaussianMixture(k, random_state=0).fit(rows).score(fresh) for k in (1, 3, 5))
+    assert model.score(fresh) > few + 0.05
+    again = pickle.loads(pickle.dumps(model))
+    assert np.array_equal(again.partial_fit(rows).weights_, model.partial_fit(rows).weights_)
+
+
+def test_a_fit_below_a_gaussian_mixture_says_so():
+    with pytest.warns(ConvergenceWarning, match="below a Gaussian mixture of .*leave n_components"):
+        model = FlowMixture(1, flow="affine", epochs=1, random_state=0).fit(bent(500, 0))
+    (told,) = [w for w in model.warnings_ if "below a Gaussian" in w]
+    assert f"{model.mixture_score_:.4g} nats per held-out row" in told
+    normal = np.random.default_rng(0).normal(size=(500, 2))
+    good = FlowMixture(1, flow="affine", epochs=1, random_state=0).fit(normal)
+    assert not [w for w in good.warnings_ if "below" in w]
+
+
+def test_rows_that_were_held_out_are_learnt_in_the_end(moons, tmp_path):
+    model = LatentMixtureFlow(1, flow=SMALL, learning_rate=0.01, epochs=12, random_state=0)
+    model.fit(moons)
+    assert model.flow_gain_ == max(model.validation_scores_) - model.start_score_ > 0.0
+    rng = np.random.default_rng(0)
+    rng.integers(2**31)
+    held = moons[rng.permutation(len(moons))[:40]]
+    assert model.score(held) > max(model.validation_scores_)
+    model.save(tmp_path / "m.safetensors")
+    again = LatentMixtureFlow.load(tmp_path / "m.safetensors")
+    assert (again.flow_gain_, again.mixture_score_) == (model.flow_gain_, model.mixture_score_)
+    (gain,) = [text for name, text in evaluate(model, moons).facts() if name == "gain of the flow"]
+    assert gain.startswith(f"{model.flow_gain_:+.3g} nats per held-out row")
+
+
+def test_latent_values_have_their_rows(mixture, latent, moons):
+    assert np.allclose(latent.inverse_transform(latent.transform(moons)), moons, atol=1e-4)
+    z, which = mixture.transform(moons), mixture.predict(moons)
+    assert np.allclose(mixture.inverse_transform(z, which), moons, atol=1e-4)
+    with pytest.raises(DataError, match=r"2 flows; give components=model\.predict\(X\)"):
+        mixture.inverse_transform(z)
+    with pytest.raises(DataError, match="whole numbers from 0 to 1"):
+        mixture.inverse_transform(z, which + 1)
+    with pytest.raises(DataError, match="1 columns; give 2"):
+        latent.inverse_transform(z[:, :1])
+
+
+def test_whole_numbers_come_back_from_latent_values():
+    rng = np.random.default_rng(0)
+    rows = np.column_stack([rng.integers(0, 9, 100), rng.normal(size=100)])
+    model = LatentMixtureFlow(1, flow="affine", epochs=1, random_state=0).fit(rows)
+    back = model.inverse_transform(model.transform(rows))
+    assert np.array_equal(back[:, 0], rows[:, 0]) and np.allclose(back[:, 1], rows[:, 1], atol=1e-5)
+
+
 # ------------------------------------------------------------------ data
 
 
@@ -274,6 +345,7 @@ def test_no_program_per_number_of_rows(moons):
     from kikuchi.training import updates
 
     options = {"flow": "coupling:layers=1,width=4", "epochs": 1, "random_state": 0}
+    options["schedule"] = "constant"  # others are part of the program
     model = FlowMixture(1, **options).fit(moons[:390])
     model.score_samples(moons[:3])
     spec = model.model_.spec

@@ -6,7 +6,14 @@ import numpy as np
 import pytest
 
 from kikuchi.core.arrays import Array
-from kikuchi.flows.start import gaussian_log_density, gaussian_start, refitted
+from kikuchi.flows.evaluation import GAUSSIANS
+from kikuchi.flows.start import (
+    CANDIDATES,
+    _parts,
+    gaussian_log_density,
+    gaussian_start,
+    refitted,
+)
 
 
 def clusters(count: int, seed: int, shared: bool) -> Array:
@@ -41,3 +48,21 @@ def test_one_component_is_shrunk_towards_its_diagonal_only() -> None:
     rng = np.random.default_rng(0)
     start = gaussian_start(rng.normal(size=(15, 10)), rng.normal(size=(40, 10)), 1, 1e-3, 0)
     assert start.shrinking[0] == 0.0 and start.shrinking[1] >= 0.5
+
+
+def test_few_held_out_rows_are_joined_by_other_parts() -> None:
+    rows = np.arange(180.0)[:, None]
+    held = np.arange(180.0, 200.0)[:, None]
+    parts = _parts(rows, held)
+    assert len(parts) == 5
+    judged = np.concatenate([part for _, part in parts])
+    assert len(np.unique(judged)) == 100  # no row judges twice
+    for learnt, part in parts:
+        assert np.array_equal(
+            np.sort(np.concatenate([learnt, part]), axis=0), np.arange(200)[:, None]
+        )
+    assert len(_parts(np.zeros((9000, 1)), np.zeros((1000, 1)))) == 1
+
+
+def test_the_peers_may_have_as_many_components_as_the_start() -> None:
+    assert GAUSSIANS == CANDIDATES

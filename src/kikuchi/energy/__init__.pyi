@@ -1,7 +1,7 @@
 from kikuchi.energy.annealing import annealed_log_z as annealed_log_z
 from kikuchi.energy.energies import clamped_energy as clamped_energy
 from kikuchi.energy.estimator import EnergyModel as EnergyModel
-from kikuchi.energy.estimator import ExpertICA as ExpertICA
+from kikuchi.energy.expert_ica import ExpertICA as ExpertICA
 from kikuchi.energy.filters import fit_gabors as fit_gabors
 from kikuchi.energy.filters import time_frequency as time_frequency
 from kikuchi.energy.preparation import Patches as Patches

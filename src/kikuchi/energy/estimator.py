@@ -1,4 +1,4 @@
-"""`EnergyModel`: any energy as an estimator; `ExpertICA`: overcomplete linear experts.
+"""`EnergyModel`: any energy as an estimator.
 
 Reference: TEH-M12.
 """
@@ -16,7 +16,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from kikuchi.core.arrays import Array
 from kikuchi.core.budget import Budget
-from kikuchi.core.errors import DataError, MethodError
+from kikuchi.core.errors import BudgetError, DataError, MethodError
 from kikuchi.core.log import warn_caller
 from kikuchi.core.options import option
 from kikuchi.core.progress import phase, silent
@@ -24,6 +24,7 @@ from kikuchi.core.run import Run
 from kikuchi.core.seeds import Seed, generator
 from kikuchi.core.trace import Trace
 from kikuchi.energy.annealing import annealed_log_z
+from kikuchi.energy.defaults import AUTO, FEW_COLUMNS, LINEAR, NETWORK, Recipe, recipe
 from kikuchi.energy.energies import (
     ENERGIES,
     INFINITE,
@@ -49,8 +50,8 @@ from kikuchi.training.estimator import (
 )
 from kikuchi.training.likelihoods import keep_log_z
 from kikuchi.training.model import PytreeModel, named_leaves
-from kikuchi.training.optimiser import precision
-from kikuchi.training.trainer import limited_threads
+from kikuchi.training.optimiser import Optimiser, Sgd, parse_optimiser, precision
+from kikuchi.training.trainer import COMPLETE, limited_threads
 from kikuchi.training.updates import loss_of
 
 _MOST_HELD_OUT = (
@@ -61,6 +62,10 @@ _FIRST_ROWS, _CHECKED = 100, 5000  # rows at which energies of ours, and those o
 _COLLAPSED = 1e-3  # a shape that has lost its expert's influence
 _BELOW_NORMAL = "the log-density is below that of a normal distribution"
 _SURE = 3.0  # standard errors by which it must be
+_SHORT: dict[str, Any] = {  # of the bracket by which a fit is judged
+    "betas": 300, "chains": 60, "burn_in": 60, "replicas": 8, "batches": 3, "width": 0.2,
+}  # fmt: skip
+_FEWEST_JUDGED = 20  # held-out rows
 _BASE_ROWS = 5000  # white rows that are kept for the base of annealed importance sampling
 
 
@@ -81,6 +86,11 @@ class EnergyModel(FeatureTransformer, TrainedEstimator):
     first, and everything is answered in the coordinates of the rows. How `Patches` were prepared
     is kept in `preparation_`, also in files.
 
+    Without an energy and a learner, rows of up to six columns are learnt by a network of two tanh
+    layers by noise-contrastive estimation, patches and rows of more columns by linear experts and
+    contrastive divergence. `recipe_` holds what was chosen. After a fit to few columns log Z is
+    found, and a density below that of one normal distribution is reported.
+
     >>> rows = np.random.default_rng(0).laplace(size=(1000, 2))
     >>> model = EnergyModel("linear:expert=logistic", 2, learner="exact", epochs=20, random_state=0)
     >>> model.fit(rows).log_z().width
@@ -92,21 +102,23 @@ class EnergyModel(FeatureTransformer, TrainedEstimator):
     model_class: ClassVar[Any] = EnergyParameters
 
     energy: str | Callable[..., Any] = option(
-        "linear",
-        "Energy: a text such as linear:expert=logistic, or a function of parameters, rows.",
+        AUTO,
+        "Energy: auto, a text such as linear:expert=logistic, or a function of parameters, rows.",
     )
-    n_features: int | None = option(None, "Number of features; none: one per white column.", low=1)
+    n_features: int | None = option(
+        None, "Number of features; none: one per white column, or 32 of a network.", low=1
+    )
     _: KW_ONLY
     parameters: Mapping[str, Any] | None = option(
         None, "First parameters of an energy that is a function, as arrays by name."
     )
     learner: str = option(
-        "cd", "cd, pcd, equilibrium, exact, score-matching, denoising or nce, with options."
+        AUTO, "auto, cd, pcd, equilibrium, exact, score-matching, denoising or nce, with options."
     )
     start: str = option(
-        "ica",
-        "First filters: independent components (ica; rows where there are fewer than ten rows a "
-        "column), along rows of the data (rows), or random directions (random).",
+        AUTO,
+        "First filters: auto, independent components (ica; rows where there are fewer than ten "
+        "rows a column), along rows of the data (rows), or random directions (random).",
     )
     whiten: str = option("zca", "Whitening of the rows: zca, pca or none.")
     n_components: int | None = option(None, "Principal components kept, as columns of pca.", low=1)
@@ -117,6 +129,20 @@ class EnergyModel(FeatureTransformer, TrainedEstimator):
         below=1,
     )
     learning_rate: float = option(0.01, "First rate of the updates.", above=0)
+    optimiser: str = option(
+        AUTO, 'Optimiser: auto (adam of a network, else sgd), "sgd", or one of optax.'
+    )
+    schedule: str = option(
+        AUTO,
+        "Learning rate: auto (cosine of a network, else constant), constant, linear, cosine, "
+        '"exponential:factor=0.95", "inverse-time:decay=0.05" or "warmup-cosine".',
+    )
+    epochs: int | None = option(  # type: ignore[assignment]
+        None,
+        "Passes over the rows, each in an order of its own; none: 10, or about 3000 updates of a "
+        "network.",
+        low=1,
+    )
     momentum: float = option(0.9, "Fraction of the velocity that sgd keeps.", low=0, below=1)
     average: float = option(
         0.0,
@@ -128,10 +154,34 @@ class EnergyModel(FeatureTransformer, TrainedEstimator):
 
     # ------------------------------------------------------------------ learning
 
+    judged_columns: ClassVar[int] = FEW_COLUMNS
+    recipe_: Recipe = LINEAR
+
     def _energy(self) -> Energy:
         if callable(self.energy):
             return self.energy
-        return ENERGIES.parse(self.energy)
+        return ENERGIES.parse(self.recipe_.energy if self.energy == AUTO else self.energy)
+
+    @property
+    def _learner(self) -> str:
+        return self.recipe_.learner if self.learner == AUTO else self.learner
+
+    @property
+    def _start(self) -> str:
+        return self.recipe_.start if self.start == AUTO else self.start
+
+    def _optimiser(self, schedule: str) -> Optimiser:
+        """That of the options, or of the recipe: momentum is for sgd."""
+        schedule = self.recipe_.schedule if schedule == AUTO else schedule
+        if self.optimiser != AUTO:
+            return super()._optimiser(schedule)
+        named = parse_optimiser(self.recipe_.optimiser)
+        shared: dict[str, Any] = {"momentum": self.momentum} if isinstance(named, Sgd) else {}
+        shared |= {"learning_rate": self.learning_rate, "weight_decay": self.weight_decay}
+        return replace(named, schedule=schedule, **shared)
+
+    def _epochs(self, rows: Any) -> int:
+        return self.epochs or self.recipe_.epochs(len(rows), self.batch_size)
 
     def check_patches(self, patches: Patches) -> None:
         """Refuse `patches` that were whitened otherwise than those learnt from."""
@@ -166,6 +216,9 @@ class EnergyModel(FeatureTransformer, TrainedEstimator):
                 if kind == "none":  # refuse rows that no density describes, in units of any size
                     spread = rows.std(axis=0)
                     Whitening.fit(rows / np.where(spread > 0, spread, 1.0), "pca")
+            columns = len(self.whitening_.forward)
+            patches = self.preparation_ is not None
+            self.recipe_ = recipe(self.energy, self.learner, columns, len(rows), patches=patches)
         with limited_threads(self.threads):
             return self.whitening_(rows).astype(np.float32)
 
@@ -177,8 +230,9 @@ class EnergyModel(FeatureTransformer, TrainedEstimator):
                 raise MethodError(
                     f"parameters are for energies that are functions, not {energy.text}"
                 )
-            values = energy.initial(columns, self.n_features or columns, rng)
-            if self.start not in STARTS:
+            features = self.n_features or self.recipe_.features or columns
+            values = energy.initial(columns, features, rng)
+            if self._start not in STARTS:
                 raise MethodError(f"start is {', '.join(STARTS)}, got {self.start!r}")
             if "filters" in values:
                 values["filters"] = self._first_filters(rows, values["filters"], rng)
@@ -188,25 +242,25 @@ class EnergyModel(FeatureTransformer, TrainedEstimator):
             if self.parameters is None:
                 raise MethodError("an energy that is a function needs its first parameters")
             values = {n: np.array(a, dtype=np.float32) for n, a in self.parameters.items()}
-        if self.learner.split(":")[0] == "nce":
+        if self._learner.split(":")[0] == "nce":
             values[LOG_Z] = np.array(0.5 * columns * np.log(2 * np.pi), dtype=np.float32)
         self._check_energy(energy, values, rows)
         chosen = np.random.default_rng(0).permutation(len(rows))  # rows may come in some order
         self._base_rows = rows[np.sort(chosen[:_BASE_ROWS])]
-        return EnergyParameters(values, {"energy": _name(energy), "learner": self.learner})
+        return EnergyParameters(values, {"energy": _name(energy), "learner": self._learner})
 
     def _first_filters(self, rows: Array, random: Array, rng: np.random.Generator) -> Array:
         """Filters before learning; the search for them counts as time of the fit."""
         self._spent = 0.0
-        if self.start == "random":
+        if self._start == "random":
             return random
         pieces = rows.reshape(-1, random.shape[1])  # the frames, where rows are sequences
-        if self.start == "rows":
+        if self._start == "rows":
             return directions_of_rows(pieces, random, rng)
         clock, run = Budget(seconds=self.seconds).start(), super()._run()
 
         def going() -> bool:
-            run.progress(0, self.epochs, residual=None, objective=None)
+            run.progress(0, self._epochs(rows), residual=None, objective=None)
             return self.seconds is None or clock.seconds < _START_SHARE * self.seconds
 
         with limited_threads(self.threads), phase("start by ICA"):
@@ -234,7 +288,7 @@ class EnergyModel(FeatureTransformer, TrainedEstimator):
             energy.need_exact()
         if self._needs_square and square_experts(energy, values) is None:
             raise MethodError(
-                f"learner {self.learner} needs as many linear features as white columns "
+                f"learner {self._learner} needs as many linear features as white columns "
                 f"({rows.shape[1]}); use cd, pcd, score-matching, denoising or nce"
             )
 
@@ -260,10 +314,10 @@ class EnergyModel(FeatureTransformer, TrainedEstimator):
 
     @property
     def _needs_square(self) -> bool:
-        return self.learner.split(":")[0] in ("exact", "equilibrium")
+        return self._learner.split(":")[0] in ("exact", "equilibrium")
 
     def _rule(self, model: Any) -> EnergyRule:
-        rule = LEARNERS.parse(self.learner).rule(self._energy())
+        rule = LEARNERS.parse(self._learner).rule(self._energy())
         return replace(rule, held_out=self._held_out)
 
     def _train(self, model: Any, rows: Any, rng: np.random.Generator, *arguments: Any) -> None:
@@ -272,9 +326,31 @@ class EnergyModel(FeatureTransformer, TrainedEstimator):
         order = rng.permutation(len(rows)) if count else np.arange(len(rows))
         self._held_out = rows[order[:count]] if count else None
         super()._train(model, rows[order[count:]] if count else rows, rng, *arguments)
-        exact = self._exact_log_z() if self.improper is None else None
+        self._judge_fit()
+
+    def _judge_fit(self) -> None:
+        """Compare the density with that of one normal distribution, where log Z is known or there
+        are few columns.
+        """
+        if self.improper is not None:
+            return
+        exact = self._exact_log_z()
         if exact is not None:
             self._judge_density(exact)
+        elif (
+            self._base_rows.shape[1] <= self.judged_columns
+            and isinstance(self._energy(), EnergyFunction)
+            and self.stopped_ in COMPLETE
+        ):
+            said = list(self.warnings_)
+            try:
+                found = self.log_z(seconds=self.seconds, **_SHORT)
+            except BudgetError:
+                self.warnings_.append("no time was left to compare the density with a normal one")
+                return
+            if found.reliable:  # what there is to know of the bracket stays in `log_z_`
+                below = [text for text in self.warnings_ if text.startswith(_BELOW_NORMAL)]
+                self.warnings_ = said + below
 
     def _remarks(self, rows: Any) -> list[str]:
         fault, shapes = self.improper, shapes_of(self._values)
@@ -282,15 +358,19 @@ class EnergyModel(FeatureTransformer, TrainedEstimator):
             rate = f"learning_rate = {self.learning_rate:g}"
             fault += f"; some fell to 0 while learning: lower {rate}"
         if fault is not None:
-            matched = self.is_square and isinstance(LEARNERS.parse(self.learner), ScoreLearner)
+            matched = self.is_square and isinstance(LEARNERS.parse(self._learner), ScoreLearner)
             return [f"{fault}; {self._remedy()}" if matched else fault]
         return []
 
     def _remedy(self) -> str:
         """Why the model may have no density or a bad one, and what to do."""
+        few = self._base_rows.shape[1] <= self.judged_columns
+        named = not isinstance(LEARNERS.parse(self._learner), ScoreLearner)
+        if few and named and self.recipe_ is not NETWORK and not callable(self.energy):
+            return "leave energy and learner out: so few columns are then learnt by a network"
         if not self.is_square:
             return "give more epochs or features, or another energy or learner"
-        learner = LEARNERS.parse(self.learner)
+        learner = LEARNERS.parse(self._learner)
         if isinstance(learner, ScoreLearner):
             return (
                 "score matching compares slopes of log-densities, and loses the density where that "
@@ -379,23 +459,32 @@ class EnergyModel(FeatureTransformer, TrainedEstimator):
             return LogZ.exact(float(square.log_z(self._values)))
 
     def _judge_density(self, found: LogZ) -> None:
-        """Warn if one normal distribution describes the training rows better than the model."""
+        """Warn if one normal distribution describes training or held-out rows better than the
+        model.
+        """
         self.warnings_ = [text for text in self.warnings_ if not text.startswith(_BELOW_NORMAL)]
-        rows = self._base_rows
+        told = self._below_normal(found, self._base_rows, "training row")
+        held = getattr(self, "_held_out", None)
+        if told is None and held is not None and len(held) >= _FEWEST_JUDGED:
+            told = self._below_normal(found, held, "held-out row")
+        if told is not None:
+            self.warnings_.append(told)
+            warn_caller(f"{type(self).__name__}: {told}", ConvergenceWarning)
+
+    def _below_normal(self, found: LogZ, rows: NDArray[Any], what: str) -> str | None:
+        """By how much the model is below one normal distribution on these rows, if it surely is."""
         with precision(self._values):
             energies = np.asarray(self._energy()(self._values, jnp.asarray(rows)), np.float64)
         ours = -energies - found.lower  # the end that is in favour of the model
-        normal = self.whitening_.normal_log_densities(rows, rows)
+        normal = self.whitening_.normal_log_densities(rows, self._base_rows)
         gain = ours - normal
         if np.mean(gain) + _SURE * np.std(gain) / np.sqrt(len(gain)) >= 0:
-            return
+            return None
         constant = self.whitening_.log_det
-        text = (
-            f"{_BELOW_NORMAL}: {np.mean(ours) + constant:.4g} nats per training row, "
+        return (
+            f"{_BELOW_NORMAL}: {np.mean(ours) + constant:.4g} nats per {what}, "
             f"{np.mean(normal) + constant:.4g} of one normal distribution; {self._remedy()}"
         )
-        self.warnings_.append(text)
-        warn_caller(f"{type(self).__name__}: {text}", ConvergenceWarning)
 
     @property
     def is_square(self) -> bool:
@@ -477,6 +566,8 @@ class EnergyModel(FeatureTransformer, TrainedEstimator):
         self, arrays: Arrays, facts: Mapping[str, Any], about: Mapping[str, Any]
     ) -> None:
         super()._restore_state(arrays, facts, about)
+        chosen = self._model.facts.get("energy")
+        self.recipe_ = NETWORK if self.energy == AUTO and chosen == NETWORK.energy else LINEAR
         self.whitening_ = Whitening.restored(part(arrays, "whitening"), about["whitening"])
         self._base_rows = np.asarray(arrays["base_rows"], dtype=np.float32)
         if not len(self._base_rows):
@@ -492,58 +583,3 @@ def _name(energy: Energy) -> str:
     if isinstance(energy, EnergyFunction):
         return energy.text
     return f"{energy.__module__}.{getattr(energy, '__qualname__', type(energy).__qualname__)}"
-
-
-@dataclass(eq=False, repr=False)
-class ExpertICA(EnergyModel):
-    """Independent features without a causal model: a product of experts on linear features.
-
-    With more features than columns the features are overcomplete: dependent in the density, and
-    found by one pass forward.
-
-    >>> rows = np.random.default_rng(0).laplace(size=(1000, 2)) @ [[1.0, 0.5], [0.2, 1.0]]
-    >>> model = ExpertICA(n_features=4, epochs=2, random_state=0).fit(rows)
-    >>> model.filters_.shape, model.shapes_.shape
-    ((4, 2), (4,))
-    """
-
-    energy: str = option(
-        "linear",
-        "Energy of the features: linear (linear:contrast=12 for patches and sounds), topographic, "
-        "feed-forward, recurrent, manifold.",
-    )
-    expert: str = option(
-        "student-t", "Density of one feature: student-t, logistic, laplace or gaussian-mixture."
-    )
-
-    def _energy(self) -> Energy:
-        energy = ENERGIES.parse(self.energy)
-        if isinstance(energy, LinearExperts):
-            usual = LinearExperts().expert
-            if usual not in (energy.expert, self.expert) and energy.expert != self.expert:
-                raise MethodError(f"two experts: {self.energy} and {self.expert}; give one")
-            return replace(energy, expert=self.expert) if energy.expert == usual else energy
-        if energy.name == "uniform-gaussian":
-            raise MethodError(f"ExpertICA needs linear filters; use EnergyModel({self.energy!r})")
-        return energy
-
-    @property
-    def white_filters_(self) -> Array:
-        """Filters of white rows, one per row."""
-        return np.asarray(self._values["filters"])
-
-    @property
-    def filters_(self) -> Array:
-        """Filters by rows in the coordinates of the data: features are filters_ @ (x - mean)."""
-        return np.asarray(self.white_filters_ @ self.whitening_.forward)
-
-    @property
-    def basis_(self) -> Array:
-        """White filters seen as rows of the data: what each feature looks for."""
-        return np.asarray(self.white_filters_ @ self.whitening_.backward.T)
-
-    @property
-    def shapes_(self) -> Array | None:
-        """Shapes of the experts; None for experts without."""
-        shapes = shapes_of(self._values)
-        return None if shapes is None else np.asarray(shapes)

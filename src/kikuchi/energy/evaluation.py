@@ -12,7 +12,9 @@ from numpy.typing import NDArray
 from kikuchi.core.answer import attributes
 from kikuchi.core.arrays import Array
 from kikuchi.core.errors import MethodError
-from kikuchi.energy.estimator import EnergyModel, ExpertICA
+from kikuchi.energy.defaults import AUTO
+from kikuchi.energy.estimator import EnergyModel
+from kikuchi.energy.expert_ica import ExpertICA
 from kikuchi.energy.filters import GaborFits, TimeFrequency, fit_gabors, time_frequency
 from kikuchi.training.answer import RowsAnswer, log_z_text
 
@@ -91,8 +93,9 @@ class EnergyEvaluation(RowsAnswer):
             facts += e.preparation_.facts()
         expert = f", {e.expert}" if isinstance(e, ExpertICA) else ""
         columns = e.whitening_.forward.shape[0]
+        energy = e.recipe_.energy if e.energy == AUTO else e.energy
         size = f"{e._n_features_out} features of {columns} white columns"
-        facts += [("energy", f"{e.energy}{expert}: {size}"), *self.training_facts()]
+        facts += [("energy", f"{energy}{expert}: {size}"), *self.training_facts()]
         facts.append(("score matching", f"{self.score_matching:.5g} per row, {self.judged}"))
         if not e.has_density:
             facts.append(("log Z", "infinite: there is no density"))

@@ -12,7 +12,7 @@ from numpy.typing import ArrayLike
 
 from kikuchi.core.arrays import Array
 from kikuchi.core.errors import DataError
-from kikuchi.energy.estimator import ExpertICA
+from kikuchi.energy.expert_ica import ExpertICA
 
 _COMPONENTS = 256
 

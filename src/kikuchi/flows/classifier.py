@@ -36,10 +36,15 @@ from kikuchi.flows.densities import (
 from kikuchi.flows.learning import FlowRule, LikelihoodLoss
 from kikuchi.flows.options import FlowOptions
 from kikuchi.flows.preparation import padded, prepare
-from kikuchi.flows.start import gaussian_start
+from kikuchi.flows.start import GaussianStart, gaussian_log_density, gaussian_start
 from kikuchi.training.checkpoint import Arrays, read_labels
 from kikuchi.training.estimator import validate_data
 from kikuchi.training.trainer import limited_threads
+
+CANDIDATES = (1, 2, 3, 5, 8, 12, 16, 20)
+"""Components of each class that are tried where their number is to be chosen."""
+
+_ROWS_PER_COMPONENT = 10  # at least, of the smallest class
 
 
 @dataclass(frozen=True)
@@ -73,14 +78,19 @@ class FlowClassifier(ClassifierMixin, FlowOptions):  # type: ignore[misc]
     Reference: LIU-X6.
     """
 
-    n_components: int = option(1, "Flows of each class.", low=1)
+    n_components: int | None = option(
+        None,
+        "Gaussians (form latent) or flows (form mixture) of each class; none: chosen by held-out "
+        "rows.",
+        low=1,
+    )
     flow: str = option(
         "coupling:layers=4,width=24",
         "Bijection: coupling, spline, autoregressive, affine or image.",
     )
     _: KW_ONLY
     form: Literal["mixture", "latent"] = option(
-        "mixture", "mixture (a flow per component) or latent (one flow per class)."
+        "latent", "mixture (a flow per component) or latent (one flow per class)."
     )
     class_prior: Literal["rows", "uniform"] = option(
         "rows", "Probabilities of classes: as among the rows, or uniform."
@@ -113,9 +123,10 @@ class FlowClassifier(ClassifierMixin, FlowOptions):  # type: ignore[misc]
         )
         model = self._begin(parts, rng)
         fewest = min(len(learnt) for learnt, _ in parts)
-        if fewest < 2 * rows.shape[1] * self.n_components:
+        number = model.spec.components
+        if fewest < 2 * rows.shape[1] * number:
             said.append(
-                f"{fewest} rows of the smallest class to learn {self.n_components} covariances of "
+                f"{fewest} rows of the smallest class to learn {number} covariances of "
                 f"{rows.shape[1]} columns from: they were moved towards their mean and their "
                 "diagonals where held-out rows advised it"
             )
@@ -131,10 +142,11 @@ class FlowClassifier(ClassifierMixin, FlowOptions):  # type: ignore[misc]
         for k, name in enumerate(self.classes_):
             own = rows[codes == k]
             count = round(self.validation_fraction * len(own))
-            if len(own) - count < max(2, self.n_components):
+            number = self.n_components or 1
+            if len(own) - count < max(2, number):
                 raise DataError(
                     f"class {name} has {text.count(len(own), 'row')}, too few for "
-                    f"{text.count(self.n_components, 'flow')}; give more rows or fewer components"
+                    f"{text.count(number, 'flow')}; give more rows or fewer components"
                 )
             order = rng.permutation(len(own))
             parts.append((own[order[count:]], own[order[:count]]))
@@ -144,21 +156,52 @@ class FlowClassifier(ClassifierMixin, FlowOptions):  # type: ignore[misc]
         """The Gaussian mixtures that the flows begin from; `rows` are the parts of each class."""
         seed, columns = int(rng.integers(2**31)), rows[0][0].shape[1]
         with limited_threads(self.threads):
-            starts = [
-                gaussian_start(
-                    learnt, held if len(held) > 1 else None, self.n_components, self.floor, seed
-                )
-                for learnt, held in rows
-            ]
+            starts = self._starts(rows, seed)
+        number = len(starts[0].weights)
         base = {
             name: np.concatenate([start.arrays()[name] for start in starts])
             for name in ("weights", "means", "covariances")
         }
         spec = FlowSpec(
-            self.form, self.flow_text, columns, self.n_components, groups=len(rows),
+            self.form, self.flow_text, columns, number, groups=len(rows),
             image=self._shape(columns), double=self.dtype == "float64", seed=seed,
         )  # fmt: skip
         return FlowDensity.of(spec, base, rng)
+
+    def _starts(self, rows: list[tuple[Array, Array]], seed: int) -> list[GaussianStart]:
+        """A mixture for each class, of as many components as were asked for, or as classify the
+        held-out rows best: by the mean log-probability of their classes.
+        """
+        judges = [held if len(held) > 1 else None for _, held in rows]
+
+        def of(number: int) -> list[GaussianStart]:
+            return [
+                gaussian_start(learnt, judge, number, self.floor, seed)
+                for (learnt, _), judge in zip(rows, judges, strict=True)
+            ]
+
+        if self.n_components is not None or any(judge is None for judge in judges):
+            return of(self.n_components or 1)
+        fewest = min(len(learnt) for learnt, _ in rows)
+        chosen, worse = of(1), 0
+        best = self._class_score(chosen, rows)
+        for number in CANDIDATES[1:]:
+            if worse == 2 or fewest < _ROWS_PER_COMPONENT * number:
+                break
+            starts = of(number)
+            score = self._class_score(starts, rows)
+            chosen, best, worse = (starts, score, 0) if score > best else (chosen, best, worse + 1)
+        return chosen
+
+    def _class_score(self, starts: list[GaussianStart], rows: list[tuple[Array, Array]]) -> float:
+        """Mean log-probability of the classes of held-out rows."""
+        prior = np.log(self.class_weights_)
+        logs = []
+        for k, (_, held) in enumerate(rows):
+            parts = [gaussian_log_density(s.weights, s.means, s.covariances, held) for s in starts]
+            joint = np.stack(parts, axis=1) + prior
+            logs.append(joint[:, k] - logsumexp(joint, axis=1))
+        return float(np.mean(np.concatenate(logs)))
 
     def _rule(self, model: FlowDensity) -> FlowRule:
         spec = model.spec

@@ -251,22 +251,40 @@ def latent_rows(spec: FlowSpec, parameters: Any, rows: Any) -> Any:
 
 def drawn_rows(spec: FlowSpec, parameters: Any, noise: Any, groups: Any, components: Any) -> Any:
     """Rows of the model for standard normal `noise`, each from a given group and component."""
+    if spec.form == "latent":
+        _, means, whiteners, _ = unpack_base(spec, parameters["base"])
+        noise = jax.vmap(_unwhitened)(
+            means[groups, components], whiteners[groups, components], noise
+        )
+    return _through_inverse(spec, parameters, noise, groups, components)
+
+
+def rows_of_latent(spec: FlowSpec, parameters: Any, latent: Any, components: Any) -> Any:
+    """Rows of the first group whose latent values, of these components, are given: the inverse of
+    `latent_rows`.
+    """
+    return _through_inverse(spec, parameters, latent, jnp.zeros_like(components), components)
+
+
+def _unwhitened(mean: Any, whitener: Any, z: Any) -> Any:
+    solve: Any = jax.scipy.linalg.solve_triangular
+    return solve(whitener, z, lower=True) + mean
+
+
+def _through_inverse(
+    spec: FlowSpec, parameters: Any, latent: Any, groups: Any, components: Any
+) -> Any:
     _, means, whiteners, _ = unpack_base(spec, parameters["base"])
     built = _built(spec)
 
     def one(z: Any, g: Any, k: Any) -> Any:
-        solve: Any = jax.scipy.linalg.solve_triangular
-        if spec.form == "latent":
-            z = solve(whiteners[g, k], z, lower=True) + means[g, k]
         if built is not None:
             at = (g, k) if spec.form == "mixture" else (g,)
             leaves = {name: leaf[at] for name, leaf in parameters["flow"].items()}
             z = joined_bijection(leaves, built[1], built[2]).inverse(z)
-        if spec.form == "mixture":
-            z = solve(whiteners[g, k], z, lower=True) + means[g, k]
-        return z
+        return _unwhitened(means[g, k], whiteners[g, k], z) if spec.form == "mixture" else z
 
-    return jax.vmap(one)(noise, groups, components)
+    return jax.vmap(one)(latent, groups, components)
 
 
 # ---------------------------------------------------------------------- compiled, in parts

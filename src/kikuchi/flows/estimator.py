@@ -6,8 +6,7 @@ Reference: LIU-M13, LIU-M14, LIU-L9, LIU-L10.
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Callable
-from dataclasses import KW_ONLY, dataclass
+from dataclasses import KW_ONLY, dataclass, replace
 from typing import Any, ClassVar, Literal
 
 import numpy as np
@@ -17,6 +16,7 @@ from scipy.special import logsumexp
 from kikuchi.core.arrays import Array
 from kikuchi.core.budget import Budget
 from kikuchi.core.errors import DataError, MethodError
+from kikuchi.core.log import warn_caller
 from kikuchi.core.options import option
 from kikuchi.core.run import Run
 from kikuchi.core.seeds import Seed, generator
@@ -31,6 +31,7 @@ from kikuchi.flows.densities import (
     latent_rows,
     pack_base,
     require_density,
+    rows_of_latent,
 )
 from kikuchi.flows.learning import (
     FlowEM,
@@ -42,13 +43,31 @@ from kikuchi.flows.learning import (
 )
 from kikuchi.flows.options import FlowOptions
 from kikuchi.flows.preparation import padded
-from kikuchi.flows.start import STARTS, GaussianStart, chosen_start, k_means_start, refitted
-from kikuchi.training.estimator import FeatureTransformer, ending_remarks
+from kikuchi.flows.start import (
+    STARTS,
+    GaussianStart,
+    chosen_start,
+    gaussian_log_density,
+    gaussian_start,
+    k_means_start,
+    mixture_beside,
+    refitted,
+)
+from kikuchi.training.estimator import (
+    ConvergenceWarning,
+    FeatureTransformer,
+    check_array,
+    ending_remarks,
+)
 from kikuchi.training.optimiser import Optimiser
 from kikuchi.training.resuming import StateFile, fit_checkpoint, iterate_resumable
-from kikuchi.training.trainer import limited_threads
+from kikuchi.training.trainer import COMPLETE, Training, limited_threads
 
 _FEWEST_HELD_OUT = 2
+_MOST_FLOWS = 5  # of a mixture whose number of flows is chosen
+_BELOW = 0.05  # nats by which a fit must be below a Gaussian mixture to say so
+_SURE = 2.0  # standard errors by which it must be, besides
+_PARTS = ("weights", "means", "covariances")
 _EXPLODED = 10.0  # standard errors by which validation rows fall when a flow explodes
 
 
@@ -90,11 +109,13 @@ class _FlowEstimator(FeatureTransformer, FlowOptions):
         order = rng.permutation(len(rows)) if held else np.arange(len(rows))
         self._split = order[held:], order[:held]
         learnt, judged = rows[order[held:]], rows[order[:held]] if held else None
-        clock = Budget(seconds=self.seconds).start()
+        self._clock = Budget(seconds=self.seconds).start()
         with limited_threads(self.threads):
-            start = self._start(learnt, judged, seed, lambda: not clock.expired)
-        self._spent = clock.seconds
-        self._gaussian = start
+            start, mixture, beside = self._starts(learnt, judged, seed)
+        self._spent = self._clock.seconds
+        self._gaussian, self._mixture = start, mixture
+        self.mixture_score_ = np.nan if judged is None else beside.score + self._log_det
+        self._beside = beside
         spec = FlowSpec(
             self.form,
             self.flow_text,
@@ -107,13 +128,27 @@ class _FlowEstimator(FeatureTransformer, FlowOptions):
         self._say_start(start, learnt)
         return FlowDensity.of(spec, start.arrays(), rng)
 
-    def _start(
-        self, learnt: Array, judged: Array | None, seed: int, going: Callable[[], bool]
-    ) -> GaussianStart:
+    def _starts(
+        self, learnt: Array, judged: Array | None, seed: int
+    ) -> tuple[GaussianStart, GaussianStart, GaussianStart]:
+        """The mixture that the flows begin from, the one that is the answer where they do not
+        improve it, and the one that a fit is compared with.
+        """
         number = self._components()
         if self.start == "k-means":
-            return k_means_start(learnt, number or 1, self.floor, seed)
-        return chosen_start(learnt, judged, number, self.floor, seed, going)
+            start = k_means_start(learnt, number or 1, self.floor, seed)
+        else:
+            going = self._going
+            start = chosen_start(learnt, judged, number, self.floor, seed, going)
+        mixture = start
+        if number is None and self.form == "mixture" and len(start.weights) > _MOST_FLOWS:
+            start = gaussian_start(learnt, judged, _MOST_FLOWS, self.floor, seed)
+        if judged is None or (number is None and self.start != "k-means"):
+            return start, mixture, mixture
+        return start, mixture, mixture_beside(learnt, judged, self.floor, seed)
+
+    def _going(self) -> bool:
+        return not self._clock.expired
 
     def _run(self) -> Run:
         """The search for the beginning counts as time of the fit."""
@@ -143,18 +178,75 @@ class _FlowEstimator(FeatureTransformer, FlowOptions):
         learnt, held = self.__dict__.pop("_split", (np.arange(len(rows)), np.arange(0)))
         judged = rows[held] if len(held) else None
         self.validation_scores_ = []
-        self.gaussian_score_ = np.nan
+        self.gaussian_score_ = self.start_score_ = np.nan
+        gaussian, mixture = (self.__dict__.pop(name, None) for name in ("_gaussian", "_mixture"))
         if judged is not None:
-            self.gaussian_score_ = MeanLogLikelihood()(model, (judged,)) + self._log_det
-        gaussian = self.__dict__.pop("_gaussian", None)
+            self.start_score_ = MeanLogLikelihood()(model, (judged,)) + self._log_det
+            chosen = mixture is not None and mixture is not gaussian
+            self.gaussian_score_ = mixture.score + self._log_det if chosen else self.start_score_
         learn = self._train_em if self.learner == "em" else self._train_gradient
         learn(model, rows[learnt], judged, rng, *arguments)
-        scores = self.validation_scores_
-        if self.learner == "gradient" and scores and not max(scores) > self.gaussian_score_:
-            whole = refitted(gaussian, rows, self.floor).arrays()
-            packed = pack_base(model.spec, whole["weights"], whole["means"], whole["covariances"])
-            self.model_ = FlowDensity({**model.parameters, "base": packed}, model.facts)
+        if self.learner == "gradient" and self.validation_scores_:
+            if not max(self.validation_scores_) > self.gaussian_score_:
+                self._answer_mixture(model, refitted(mixture, rows, self.floor), rng)
+            elif gaussian is not None:
+                start = refitted(gaussian, rows, self.floor)
+                self._refit(model, start, rows, held, rng, *arguments)
+        self.__dict__.pop("_clock", None)
         self._remark(judged)
+
+    def _answer_mixture(
+        self, model: FlowDensity, mixture: GaussianStart, rng: np.random.Generator
+    ) -> None:
+        """Keep the Gaussian mixture of all rows as the answer."""
+        if len(mixture.weights) == model.spec.components:
+            base = pack_base(model.spec, *(mixture.arrays()[n] for n in _PARTS))
+            self.model_ = FlowDensity({**model.parameters, "base": base}, model.facts)
+            return
+        spec = replace(model.spec, components=len(mixture.weights))
+        self.model_, self._state = FlowDensity.of(spec, mixture.arrays(), rng), None
+
+    def _refit(
+        self,
+        model: FlowDensity,
+        gaussian: GaussianStart,
+        rows: Array,
+        held: Array,
+        rng: np.random.Generator,
+        optimiser: Optimiser,
+        epochs: int,
+        *_: object,
+    ) -> None:
+        """Learn once more from all rows, up to the epoch that held-out rows chose.
+
+        What was chosen stays the answer if there is no time left, or if the rows that were held
+        out are less likely after they were learnt from.
+        """
+        if self.stopped_ not in COMPLETE or not self._going():
+            return
+        base = pack_base(model.spec, *(gaussian.arrays()[n] for n in _PARTS))
+        first = FlowDensity({**model.parameters, "base": base}, model.facts)
+        chosen, self._spent = self.model_, self._clock.seconds
+        seen, score = (rows[held], np.ones(len(held))), MeanLogLikelihood()
+        last = int(np.argmax(self.validation_scores_)) + 1
+        training = self._learnt(
+            first, rows, rng, optimiser, epochs, None, None,
+            validation=seen, score=_UntilEpoch(last), patience=1,
+        )  # fmt: skip
+        done = training.stopped in COMPLETE and len(training.scores) >= last
+        if done and score(training.model, seen) >= score(chosen, seen):
+            self.model_, self._state = training.model, training.state
+
+    def _learnt(
+        self,
+        model: FlowDensity,
+        rows: Array,
+        rng: np.random.Generator,
+        *arguments: Any,
+        **more: Any,
+    ) -> Training[FlowDensity]:
+        data = padded(self.batch_size, rows)
+        return self._trained(model, data, self._rule(model), rng, *arguments, **more)
 
     def _train_gradient(
         self,
@@ -164,10 +256,9 @@ class _FlowEstimator(FeatureTransformer, FlowOptions):
         rng: np.random.Generator,
         *arguments: Any,
     ) -> None:
-        training = self._trained(
+        training = self._learnt(
             model,
-            padded(self.batch_size, rows),
-            self._rule(model),
+            rows,
             rng,
             *arguments,
             validation=None if judged is None else (judged, np.ones(len(judged))),
@@ -209,6 +300,16 @@ class _FlowEstimator(FeatureTransformer, FlowOptions):
     def _log_det(self) -> float:
         return self.preparation_.log_det
 
+    @property
+    def flow_gain_(self) -> float:
+        """Nats per held-out row by which the flow is above the Gaussian mixture that it began from;
+        0 where a Gaussian mixture is the answer, NaN where no rows were held out.
+        """
+        if not self.validation_scores_ or np.isnan(self.start_score_):
+            return float("nan")
+        best = max(self.validation_scores_)
+        return best - self.start_score_ if best > self.gaussian_score_ else 0.0
+
     def _remark(self, judged: Array | None) -> None:
         """What the reader must know: dequantisation, few rows, collapse, explosion."""
         self.warnings_ += self.__dict__.pop("_said", [])
@@ -218,6 +319,7 @@ class _FlowEstimator(FeatureTransformer, FlowOptions):
                 f"component {k} has collapsed (weight {weights[k]:.2g}); give fewer components"
             )
         scores = self.validation_scores_
+        self._compare(judged)
         if judged is None or len(scores) < 2 or self.learner == "em":
             return
         logs = logsumexp(evaluate_joint(self._spec, self._model.parameters, judged), axis=(1, 2))
@@ -233,9 +335,29 @@ class _FlowEstimator(FeatureTransformer, FlowOptions):
             )
         if not learnt:
             self.warnings_.append(
-                "no epoch was better on held-out rows than the Gaussian mixture that the flow "
-                "began from, which is the answer, fitted to all rows"
+                "no epoch was better on held-out rows than the Gaussian mixture of "
+                f"{len(weights)} that is the answer, fitted to all rows"
             )
+
+    def _compare(self, judged: Array | None) -> None:
+        """Warn of a fit that is below a Gaussian mixture on the held-out rows."""
+        beside = self.__dict__.pop("_beside", None)
+        if beside is None or judged is None or self.stopped_ not in COMPLETE:
+            return
+        best = max([*self.validation_scores_, self.gaussian_score_])
+        theirs = gaussian_log_density(beside.weights, beside.means, beside.covariances, judged)
+        ours = logsumexp(evaluate_joint(self._spec, self._model.parameters, judged), axis=(1, 2))
+        error = float(np.std(theirs - ours) / np.sqrt(len(judged)))
+        if self.mixture_score_ - best <= max(_BELOW, _SURE * error):
+            return
+        size = len(beside.weights)
+        kind = "one Gaussian" if size == 1 else f"a Gaussian mixture of {size}"
+        told = (
+            f"below {kind}, which has {self.mixture_score_:.4g} nats per held-out row; this fit "
+            f"has {best:.4g}: leave n_components out, and held-out rows choose it"
+        )
+        self.warnings_.append(told)
+        warn_caller(f"{type(self).__name__}: {told}", ConvergenceWarning)
 
     # ------------------------------------------------------------------ answers
 
@@ -294,6 +416,34 @@ class _FlowEstimator(FeatureTransformer, FlowOptions):
         which = np.argmax(joint, axis=1) if latent.shape[1] > 1 else np.zeros(len(rows), np.int64)
         return np.asarray(latent[np.arange(len(rows)), which])
 
+    def inverse_transform(self, Z: ArrayLike, components: ArrayLike | None = None) -> Array:
+        """The rows whose latent values are the rows of `Z`; whole numbers in columns that were
+        dequantised.
+
+        Each component of a mixture of flows has latent values of its own: `components` are those of
+        the rows, as `predict` gives them.
+        """
+        spec = self._spec
+        latent = check_array(Z, dtype=np.float64)
+        if latent.shape[1] != spec.columns:
+            raise DataError(f"latent values of {latent.shape[1]} columns; give {spec.columns}")
+        number = spec.components if spec.form == "mixture" else 1
+        which = np.zeros(len(latent), dtype=np.int64)
+        if components is not None:
+            which = np.asarray(components)
+            if which.shape != which.shape[:1] or len(which) != len(latent):
+                raise DataError(f"{which.size} components for {len(latent)} rows; give one per row")
+            if which.dtype.kind not in "iu" or which.min() < 0 or which.max() >= spec.components:
+                raise DataError(f"components are whole numbers from 0 to {spec.components - 1}")
+        elif number > 1:
+            raise DataError(
+                f"latent values of {number} flows; give components=model.predict(X), those of the "
+                "rows that were transformed"
+            )
+        typed = latent.astype(spec.dtype)
+        rows = in_parts(spec, rows_of_latent, self._model.parameters, typed, which)
+        return self.preparation_.restored(rows.astype(np.float64))
+
     @property
     def _n_features_out(self) -> int:
         return int(self.n_features_in_)
@@ -313,18 +463,34 @@ class _FlowEstimator(FeatureTransformer, FlowOptions):
         return self.preparation_.restored(rows.astype(np.float64))
 
 
+class _UntilEpoch:
+    """A score that rises up to an epoch and falls after it, which ends a training there."""
+
+    def __init__(self, last: int) -> None:
+        self.last, self.done = last, 0
+
+    def __call__(self, model: FlowDensity, rows: Any) -> float:
+        """The number of the epoch; 0 after the last one."""
+        self.done += 1
+        return float(self.done) if self.done <= self.last else 0.0
+
+
 @dataclass(eq=False, repr=False)
 class FlowMixture(_FlowEstimator):
     """A mixture of normalising flows, each a bijection to a standard Gaussian.
 
-    It begins as a Gaussian mixture with as many components, and returns the epoch with the
-    highest held-out likelihood, which may be that beginning. One component is a plain flow; with
-    flow `affine` the model is a Gaussian mixture.
+    It begins as a Gaussian mixture with as many components. The epoch with the highest held-out
+    likelihood is learnt again from all rows, unless a Gaussian mixture is better on held-out rows:
+    that is then the answer. With `n_components` none up to five flows are tried, and the mixture
+    may have forty components. One component is a plain flow; with flow `affine` the model is a
+    Gaussian mixture.
 
     Attributes
     ----------
-    model_, preparation_, weights_, validation_scores_, gaussian_score_ (of the beginning, on the
-    held-out rows), trace_, converged_, stopped_, n_iter_, warnings_.
+    model_, preparation_, weights_, validation_scores_, trace_, converged_, stopped_, n_iter_,
+    warnings_; on the held-out rows start_score_ (of the mixture that the flows begin from),
+    gaussian_score_ (of the one that is the answer if no epoch is better), mixture_score_ (of one
+    whose size held-out rows choose) and flow_gain_.
 
     >>> rows = np.random.default_rng(0).normal(size=(200, 2))
     >>> model = FlowMixture(2, flow="coupling:layers=2,width=8", epochs=3, random_state=0).fit(rows)
@@ -336,7 +502,9 @@ class FlowMixture(_FlowEstimator):
     Reference: LIU-M13, LIU-L9.
     """
 
-    n_components: int = option(3, "Number of flows.", low=1)
+    n_components: int | None = option(
+        None, "Number of flows; none: chosen by held-out rows.", low=1
+    )
     flow: str = option(
         "coupling:layers=4", "Bijection: coupling, spline, autoregressive, affine or image."
     )
@@ -350,12 +518,14 @@ class LatentMixtureFlow(_FlowEstimator):
     """One flow whose latent values are a mixture of Gaussians with full covariances.
 
     It begins as the Gaussian mixture of one to forty components with the highest held-out
-    likelihood, and returns the epoch with the highest one, which may be that beginning.
+    likelihood. The epoch with the highest one is learnt again from all rows; if none is better
+    than the mixture, that is the answer.
 
     Attributes
     ----------
-    model_, preparation_, weights_, validation_scores_, gaussian_score_ (of the beginning, on the
-    held-out rows), trace_, converged_, stopped_, n_iter_, warnings_.
+    model_, preparation_, weights_, validation_scores_, trace_, converged_, stopped_, n_iter_,
+    warnings_; on the held-out rows start_score_ and gaussian_score_ (of the beginning),
+    mixture_score_ (of a mixture whose size held-out rows choose) and flow_gain_.
 
     >>> rows = np.random.default_rng(0).normal(size=(200, 2)) ** 3
     >>> model = LatentMixtureFlow(2, flow="spline:layers=1,width=8", epochs=3, random_state=0)

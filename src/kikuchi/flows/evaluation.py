@@ -10,10 +10,11 @@ from scipy.special import ndtr
 
 from kikuchi.core import text
 from kikuchi.core.arrays import Array
+from kikuchi.flows.start import CANDIDATES
 from kikuchi.training.answer import MeasuredAnswer
 
-GAUSSIANS = (1, 2, 3, 5, 8, 10, 12, 16, 20)
-"""Components of the Gaussian mixtures that stand beside flows."""
+GAUSSIANS = CANDIDATES
+"""Components of the Gaussian mixtures beside flows: as many as those that flows begin from."""
 
 
 @dataclass
@@ -44,8 +45,17 @@ class FlowEvaluation(MeasuredAnswer):
         flows = f"{text.count(spec.components, 'component')}, flow {spec.flow} ({spec.form})"
         if spec.groups > 1:
             flows = f"{spec.groups} classes of {flows}"
-        facts = [self.data_fact(), ("model", flows), *self.training_facts()]
+        facts = [self.data_fact(), ("model", flows), *self._gain(), *self.training_facts()]
         return [*facts, *self.measured_facts()]
+
+    def _gain(self) -> list[tuple[str, str]]:
+        """What the flow adds to the Gaussian mixture that it began from."""
+        gain = getattr(self.estimator, "flow_gain_", np.nan)
+        if np.isnan(gain):
+            return []
+        told = f"{gain:+.3g} nats per held-out row over the Gaussian mixture that it began from"
+        none = "none: a Gaussian mixture is better on held-out rows and is the result"
+        return [("gain of the flow", told if gain > 0 else none)]
 
 
 def gaussian_mixture_scores(

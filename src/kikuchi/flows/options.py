@@ -18,6 +18,8 @@ from kikuchi.flows.preparation import Dequantisation, RowPreparation, prepare
 from kikuchi.training.checkpoint import Arrays
 from kikuchi.training.estimator import TrainedEstimator, validate_data
 
+_SCORES = ("gaussian_score", "start_score", "mixture_score")  # of Gaussians on held-out rows
+
 
 class PreparedEstimator(TrainedEstimator):
     """What fits to prepared rows leave behind, and their files; no dataclass: it has no options."""
@@ -26,6 +28,8 @@ class PreparedEstimator(TrainedEstimator):
     preparation_: RowPreparation
     validation_scores_: list[float]
     gaussian_score_: float = np.nan
+    start_score_: float = np.nan
+    mixture_score_: float = np.nan
 
     def _checked(self, X: Any, *, reset: bool = False) -> Array:
         """Rows as numbers."""
@@ -48,8 +52,10 @@ class PreparedEstimator(TrainedEstimator):
         told = {f"preparation/{n}": a for n, a in self.preparation_.arrays().items()}
         about |= {
             "validation_scores": self.validation_scores_,
-            "gaussian_score": None if np.isnan(self.gaussian_score_) else self.gaussian_score_,
         }
+        for name in _SCORES:
+            score = getattr(self, f"{name}_")
+            about[name] = None if np.isnan(score) else score
         return arrays | told, facts, about
 
     def _restore_state(
@@ -58,8 +64,9 @@ class PreparedEstimator(TrainedEstimator):
         super()._restore_state(arrays, facts, about)
         self.preparation_ = RowPreparation.read(arrays)
         self.validation_scores_ = [float(s) for s in about["validation_scores"]]
-        score = about.get("gaussian_score")
-        self.gaussian_score_ = np.nan if score is None else float(score)
+        for name in _SCORES:
+            score = about.get(name)
+            setattr(self, f"{name}_", np.nan if score is None else float(score))
 
 
 @dataclass(eq=False, repr=False, kw_only=True)
@@ -79,7 +86,7 @@ class FlowOptions(PreparedEstimator):
     validation_fraction: float = option(
         0.1, "Fraction of the rows held out to stop by; 0: all epochs.", low=0, below=1
     )
-    patience: int = option(15, "Epochs without a better held-out score before the end.", low=1)
+    patience: int = option(40, "Epochs without a better held-out score before the end.", low=1)
     noise: float = option(
         0.01, "Gaussian noise on rows while learning, in deviations of the columns.", low=0
     )
@@ -89,6 +96,11 @@ class FlowOptions(PreparedEstimator):
     dtype: Literal["float32", "float64"] = option("float32", "Precision: float32 or float64.")
     optimiser: str = option("adam", "Optimiser of optax, or sgd.")
     learning_rate: float = option(2e-3, "First rate of the updates.", above=0)
+    schedule: str = option(
+        "cosine",
+        'Learning rate: "cosine" (to 0 in the last epoch), "constant", "linear", '
+        '"exponential:factor=0.95", "inverse-time:decay=0.05" or "warmup-cosine".',
+    )
     weight_decay: float = option(1e-3, "Decay of the flows towards the identity.", low=0)
     batch_size: int = option(128, "Rows of each update.", low=1)
     epochs: int = option(200, "Passes over the rows at most (rounds of em).", low=1)

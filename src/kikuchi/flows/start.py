@@ -18,7 +18,12 @@ STARTS = ("gaussian", "k-means")
 CANDIDATES = (1, 2, 3, 5, 8, 12, 16, 20, 30, 40)
 """Numbers of components that are tried where the number is to be chosen."""
 
+BESIDE = (1, 5, 20)
+"""Numbers of components of the mixtures beside a fit whose number was given."""
+
 _ROWS_PER_COMPONENT = 10  # at least, of a number that is tried
+_JUDGES, _MOST_PARTS = 1000, 5  # held-out rows that choose a number, from so many parts at most
+_MOST_BESIDE = 4000  # rows of such a mixture
 _RESTARTS = 2  # of the number that was chosen
 _REFITTED = 10  # steps of EM on all rows
 _FRACTIONS = (0.0, 0.01, 0.03, 0.1, 0.2, 0.3, 0.5, 0.7, 1.0)  # of shrinking
@@ -148,17 +153,54 @@ def chosen_start(
         return gaussian_start(rows, held_out, components, floor, seed)
     if held_out is None:
         return gaussian_start(rows, None, 1, floor, seed)
-    best, worse = gaussian_start(rows, held_out, 1, floor, seed), 0
-    for number in CANDIDATES[1:]:
-        if worse == 2 or len(rows) < _ROWS_PER_COMPONENT * number or not going():
-            break
-        start = gaussian_start(rows, held_out, number, floor, seed)
-        better = start.score > best.score
-        best, worse = (start, 0) if better else (best, worse + 1)
-    for again in range(1, _RESTARTS + 1 if len(best.weights) > 1 and going() else 1):
-        start = gaussian_start(rows, held_out, len(best.weights), floor, seed + again)
+    number, best = _chosen_number(rows, held_out, floor, seed, going)
+    for again in range(1, _RESTARTS + 1 if number > 1 and going() else 1):
+        start = gaussian_start(rows, held_out, number, floor, seed + again)
         best = start if start.score > best.score else best
     return best
+
+
+def _chosen_number(
+    rows: Array, held_out: Array, floor: float, seed: int, going: Callable[[], bool]
+) -> tuple[int, GaussianStart]:
+    """The number of components that held-out rows prefer, and its mixture of `rows`.
+
+    Few held-out rows choose by chance: other parts of the rows, of the same size, are held out in
+    turn until a thousand rows have judged.
+    """
+    parts = _parts(rows, held_out)
+    chosen: tuple[int, GaussianStart] | None = None
+    best, worse = -np.inf, 0
+    for number in CANDIDATES:
+        few = min(len(learnt) for learnt, _ in parts) < _ROWS_PER_COMPONENT * number
+        if chosen is not None and (worse == 2 or few or not going()):
+            break
+        starts = [gaussian_start(learnt, held, number, floor, seed) for learnt, held in parts]
+        score = float(np.mean([start.score for start in starts]))
+        if chosen is None or score > best:
+            chosen, best, worse = (number, starts[0]), score, 0
+        else:
+            worse += 1
+    assert chosen is not None  # the first candidate is always tried
+    return chosen
+
+
+def _parts(rows: Array, held_out: Array) -> list[tuple[Array, Array]]:
+    """Rows and held-out rows, then the same with other parts of the rows held out."""
+    count = len(held_out)
+    wanted = min(_MOST_PARTS, -(-_JUDGES // count), 1 + len(rows) // count)
+    parts = [(rows, held_out)]
+    for k in range(wanted - 1):
+        cut = slice(k * count, (k + 1) * count)
+        parts.append((np.concatenate([np.delete(rows, cut, axis=0), held_out]), rows[cut]))
+    return parts
+
+
+def mixture_beside(rows: Array, held_out: Array, floor: float, seed: int) -> GaussianStart:
+    """The best of a few Gaussian mixtures of at most 4000 rows: what a fit must not be below."""
+    some = rows[:_MOST_BESIDE]
+    numbers = [k for k in BESIDE if k == 1 or len(some) >= _ROWS_PER_COMPONENT * k]
+    return max((gaussian_start(some, held_out, k, floor, seed) for k in numbers), key=_score)
 
 
 def k_means_start(rows: Array, components: int, floor: float, seed: int) -> GaussianStart:

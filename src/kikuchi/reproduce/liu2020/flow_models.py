@@ -78,7 +78,8 @@ class ClassesByFlows(Experiment):
         learn = x[:count], y[:count]
         fewest = min(_FEWEST_EPOCHS, case["epochs"])
         epochs = max(case["epochs"] // case["components"], fewest)
-        options = {"epochs": epochs, "random_state": case["seed"]}
+        options: dict[str, Any] = {"form": "mixture", "schedule": "constant", "patience": 15}
+        options |= {"epochs": epochs, "random_state": case["seed"]}
         flows = FlowClassifier(case["components"], **options).fit(*learn)
         start = FlowClassifier(
             case["components"], flow="affine", **{**options, "epochs": 1, "learning_rate": 1e-9}

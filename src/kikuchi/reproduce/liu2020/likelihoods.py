@@ -53,6 +53,8 @@ class LikelihoodsOfMixtures(Experiment):
             flow=case["flow"],
             image_shape=(case["side"], case["side"]) if "image" in case["flow"] else None,
             dequantise="uniform",
+            schedule="constant",
+            patience=15,
             epochs=case["epochs"],
             random_state=case["seed"],
         ).fit(learnt)

@@ -27,7 +27,7 @@ from kikuchi.reproduce.teh2003.faces_figures import packed, unpacked
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-    from kikuchi.energy.estimator import ExpertICA
+    from kikuchi.energy.expert_ica import ExpertICA
 
 GABOR = 0.8  # part of its variance that a Gabor function must explain of a filter
 AXES = 15.0  # degrees from horizontal or vertical
@@ -39,7 +39,7 @@ _FLAT = 0.06
 
 def learnt(case: Case, rows: Any, **options: Any) -> ExpertICA:
     """Experts trained with the settings of a case."""
-    from kikuchi.energy.estimator import ExpertICA
+    from kikuchi.energy.expert_ica import ExpertICA
 
     per_epoch = math.ceil(len(rows) / 100)
     return ExpertICA(
