@@ -13,6 +13,7 @@ from benchmarks.defaults.frame import Entry, Task, markdown, run
 
 FAMILIES: tuple[str, ...] = (
     "beliefnets",
+    "boltzmann",
     "ica",
     "learning",
 )  # modules of this package, each with tasks()
