@@ -14,6 +14,7 @@ from benchmarks.defaults.frame import Entry, Task, markdown, run
 FAMILIES: tuple[str, ...] = (
     "bayesnn",
     "beliefnets",
+    "boltzmann",
     "energy",
     "flows",
     "ica",

@@ -30,7 +30,9 @@ ROWS = PATTERNS[np.random.default_rng(0).integers(0, 3, 300)]
 
 
 def fitted(**options) -> RBM:
-    options = {"epochs": 30, "learning_rate": 0.2, "random_state": 0, "batch_size": 20} | options
+    """Trained on all rows for all epochs, unless the options say otherwise."""
+    fixed = {"epochs": 30, "learning_rate": 0.2, "batch_size": 20, "validation_fraction": 0}
+    options = fixed | {"random_state": 0} | options
     return RBM(4, **options).fit(ROWS)
 
 
@@ -263,7 +265,7 @@ def test_sample_begins_at_rows_and_warns_of_chains_that_drift(recwarn) -> None:
     """
     rows = np.ones((60, 30))
     rows[:, :10] = np.random.default_rng(0).random((60, 10)) < 0.5
-    rbm = RBM(4, epochs=1, random_state=0, dtype="float64").fit(rows)
+    rbm = RBM(4, learner="cd", epochs=1, random_state=0, dtype="float64").fit(rows)
     machine = rbm.machine_
     machine.weights[...], machine.hidden_bias[...] = 0.8, -12.0  # all on or all off
     machine.visible_bias[...] = -1.6
@@ -432,6 +434,7 @@ def test_the_start_has_the_means_of_the_data() -> None:
         RBM(3, start="ones").fit(ROWS)
 
 
+@pytest.mark.slow
 def test_defaults_give_features_as_good_as_those_of_scikit_learn() -> None:
     """Classes of digits by logistic regression on the hidden units, both with default settings."""
     digits = load_digits()
@@ -466,3 +469,80 @@ def test_the_whole_answer_about_log_z_is_in_the_file(method: Any, tmp_path: Path
     assert np.array_equal(again.sample(3, 5, random_state=0), rbm.sample(3, 5, random_state=0))
     for name, value in ours.items():
         np.testing.assert_equal(theirs[name], value)
+
+
+def far_modes() -> tuple[np.ndarray, np.ndarray]:
+    """Rows near four far prototypes with unequal shares, and the prototypes."""
+    rng = np.random.default_rng(5)
+    prototypes = rng.random((4, 30)) < 0.5
+    which = rng.choice(4, size=1500, p=(0.55, 0.3, 0.1, 0.05))
+    return (prototypes[which] ^ (rng.random((1500, 30)) < 0.04)).astype(float), prototypes
+
+
+def shares(rows: np.ndarray, prototypes: np.ndarray) -> np.ndarray:
+    nearest = np.argmin(np.abs(rows[:, None] - prototypes).sum(axis=2), axis=1)
+    return np.bincount(nearest, minlength=len(prototypes)) / len(rows)
+
+
+def test_samples_have_the_shares_of_modes_of_the_data_and_say_that_chains_stay(
+    tmp_path: Path,
+) -> None:
+    rows, prototypes = far_modes()
+    rbm = RBM(64, random_state=0).fit(rows)
+    drawn = rbm.sample(400, random_state=0)
+    wrong = 0.5 * np.abs(shares(drawn, prototypes) - shares(rows, prototypes)).sum()
+    assert wrong < 0.1
+    assert rbm.sampling_.start == "persistent chains" and rbm.sampling_.chains == 400
+    assert rbm.sampling_.mixed is False and rbm.sampling_.r_hat > 1.5  # far modes
+    rbm.save(tmp_path / "rbm.safetensors")
+    again = RBM.load(tmp_path / "rbm.safetensors")
+    assert np.array_equal(again.sample(400, random_state=0), drawn)
+    assert again.sampling_ == rbm.sampling_
+    rbm.machine_.weights[...] = 0.0  # independent bits mix in one step
+    rbm.sample(100, 400, random_state=0)
+    assert rbm.sampling_.mixed is True
+    rbm.sample(1, 3, random_state=0)
+    assert rbm.sampling_.mixed is None
+
+
+def test_rules_without_persistent_chains_sample_from_rows() -> None:
+    rbm = fitted(learner="cd", epochs=2)
+    rbm.sample(5, random_state=0)
+    assert rbm.sampling_.start == "training rows" and rbm.sampling_.steps == 1000
+    rows_chains = fitted(learner="brief-gibbs", epochs=2)
+    rows_chains.sample(5, 10, random_state=0)
+    assert rows_chains.sampling_.start == "training rows"
+
+
+def test_held_out_rows_choose_the_epoch() -> None:
+    """Random bits: everything that a machine learns of them is wrong."""
+    rng = np.random.default_rng(0)
+    rows, others = (rng.integers(0, 2, (150, 8)).astype(float) for _ in range(2))
+    options: dict[str, Any] = {"epochs": 200, "learning_rate": 0.3, "random_state": 0}
+    guarded = RBM(32, **options).fit(rows)
+    assert guarded.stopped_ == "validation" and guarded.converged_ and guarded.n_iter_ < 200
+    free = RBM(32, validation_fraction=0, **options).fit(rows)
+    assert free.stopped_ == "epochs"
+    assert guarded.score(others) > free.score(others) + 0.05
+    assert RBM(2, epochs=3, random_state=0).fit(rows[:40]).stopped_ == "epochs"  # too few to hold
+
+
+def test_the_number_of_epochs_follows_the_number_of_updates() -> None:
+    assert [RBM()._epochs(np.zeros((n, 1))) for n in (50, 1000, 60_000)] == [300, 112, 30]
+    assert RBM(epochs=7)._epochs(ROWS) == 7
+
+
+def test_rows_below_independent_bits_are_a_warning() -> None:
+    """Bars learnt with a single chain and a high rate, against a fit that learns them."""
+    rng = np.random.default_rng(0)
+    rows = np.repeat(rng.integers(0, 2, (200, 3)), 3, axis=1).astype(float)
+    wild: dict[str, Any] = {"learner": "pcd:chains=1", "learning_rate": 5.0, "epochs": 5}
+    wild["schedule"] = "constant"
+    with pytest.warns(ConvergenceWarning, match=r"training rows .* below -6\.\d+ of independent"):
+        bad = RBM(64, **wild, validation_fraction=0, random_state=0).fit(rows)
+    assert any("independent bits" in text for text in bad.warnings_)
+    assert bad.score(rows) < -6.3  # exact
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", ConvergenceWarning)
+        good = RBM(8, epochs=30, random_state=0).fit(rows)
+    assert not any("independent bits" in text for text in good.warnings_)

@@ -159,3 +159,18 @@ def test_the_rules_are_listed() -> None:
     assert all(f"\n{name}  " in listed for name in RULES)
     assert "energy" in run("learners", "cf", "--machines").stdout
     fails(["learners", "cff", "--machines"], "there is no learner 'cff'")
+
+
+def test_machines_have_the_defaults_of_their_classes() -> None:
+    """`RBM()` and `kikuchi train rbm` are the same machine; it was 256 and 100 hidden units."""
+    from dataclasses import fields
+
+    from kikuchi.cli.commands.train import MACHINES, MODELS, TrainingOptions
+
+    training = TrainingOptions()
+    for kind in MACHINES:
+        made = training.estimator(kind, {}, Path("m.part"), None)
+        plain = MODELS.find(kind)()
+        for field in fields(plain):
+            if field.name not in ("checkpoint", "random_state"):
+                assert getattr(made, field.name) == getattr(plain, field.name), field.name

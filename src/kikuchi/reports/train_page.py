@@ -137,7 +137,7 @@ def _pictures(evaluation: MachineEvaluation) -> list[Item]:
         Picture(
             image_rows(groups, shape, "Data and machine"),
             "Rows of data, what the machine rebuilds of each from its hidden means, and "
-            f"states of Gibbs chains of {_SAMPLE_STEPS} steps from random starts.",
+            f"states of {_SAMPLE_STEPS} steps of Gibbs chains from {e.sampling_.start}.",
         )
     )
     strongest = np.argsort(-np.square(machine.weights).sum(axis=0))[:_MOST_FILTERS]

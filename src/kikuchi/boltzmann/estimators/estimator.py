@@ -26,6 +26,7 @@ from kikuchi.boltzmann.layers import Layers
 from kikuchi.boltzmann.machine import Machine
 from kikuchi.boltzmann.pseudo import pseudo_log_likelihood
 from kikuchi.boltzmann.rules import parse_rule
+from kikuchi.boltzmann.sampling_report import ChainRecord, SamplingReport
 from kikuchi.boltzmann.units import BinaryUnits, Units, parse_units
 from kikuchi.core.budget import Budget
 from kikuchi.core.errors import DataError, MethodError
@@ -59,7 +60,7 @@ Limits = tuple[float, float]
 _MOST_RECONSTRUCTED = 1000  # rows by which the remark on reconstructions is decided
 _UNLEARNT = "rows are reconstructed no better"
 _LEARNT = 1.0  # share of the spread that reconstructions must be below
-_BURN_IN = 1000  # steps of the chains that `sample` draws from
+_FROM_CHAINS, _FROM_ROWS = 100, 1000  # steps of `sample` from persistent chains and from rows
 _CHAINS_TESTED = 20  # chains from which on `sample` tests whether they are at equilibrium
 _DRIFT_RISK = 5e-5  # probability of a false alarm of that test, on either side
 _KEPT_ROWS = 500  # training rows at which chains of `sample` and `log_z` begin
@@ -73,6 +74,7 @@ class MachineResults:
     machine_: Machine
     limits_: Limits | None
     log_z_: LogZ
+    sampling_: SamplingReport
 
 
 @dataclass(eq=False, repr=False)
@@ -105,8 +107,20 @@ class MachineEstimator(MachineResults, FeatureTransformer, TrainedEstimator):
 
     def _keep(self, training: Training[Machine], rng: np.random.Generator) -> None:
         super()._keep(training, rng)
-        for name in ("log_z_", "_normaliser"):  # those of the machine before
+        for name in ("log_z_", "_normaliser", "sampling_"):  # those of the machine before
             self.__dict__.pop(name, None)
+        self._kept_chains = self._chains_of(training)
+
+    def _chains_of(self, training: Training[Machine]) -> Array:
+        """Visible states of the persistent chains of the training; no rows if there were none."""
+        m, state = training.model, training.state
+        hidden = None if state is None else state.rule.get("hidden")
+        if hidden is None or hidden.dtype != m.dtype:  # single bytes: chains that belong to rows
+            return np.empty((0, m.n_visible), m.dtype)
+        start = state.rule.get("visible") if state is not None else None
+        rng = np.random.default_rng(0)
+        drawn = Layers(m).visible(hidden, rng, start=None if start is None else start.copy()).drawn
+        return np.array(drawn)
 
     def _train(self, model: Any, rows: Any, rng: np.random.Generator, *arguments: Any) -> None:
         chosen = np.random.default_rng(0).permutation(rows.shape[0])  # rows may come in some order
@@ -392,32 +406,47 @@ class MachineEstimator(MachineResults, FeatureTransformer, TrainedEstimator):
         return self.log_likelihood(X).mean_bounds()
 
     def sample(
-        self, n_samples: int = 1, steps: int = _BURN_IN, *, random_state: RandomState = None
+        self, n_samples: int = 1, steps: int | None = None, *, random_state: RandomState = None
     ) -> Array:
-        """Return `n_samples` rows, drawn by Gibbs chains of `steps` steps that begin at training
-        rows (of the 500 at most that the estimator keeps).
+        """Return `n_samples` rows, drawn by Gibbs chains that begin where the persistent chains of
+        the training ended, or else at training rows (of the 500 at most that the estimator keeps).
 
-        Without `random_state` the generator of the fit goes on. A warning is issued if the free
-        energies of the chains, or the sums of their visible units, still change between half of the
-        steps and the last one (from 20 chains on). Chains that do not change may still be near the
-        rows where they began; use `kikuchi.boltzmann.gibbs_chains.TemperedChains` to move between
-        distant modes.
+        `sampling_` reports on the chains: where they began, and by R-hat whether each of them has
+        visited what the others have. Chains that have not stay near the modes where they began:
+        the shares of the modes are then those of the training's chains or rows, and need not be
+        those of the machine. A warning is issued if the free energies of the chains, or the sums of
+        their visible units, still change between half of the steps and the last one (from 20
+        chains on). `kikuchi.boltzmann.gibbs_chains.TemperedChains` move between distant modes.
+
+        Parameters
+        ----------
+        n_samples : number of rows, one chain for each.
+        steps : Gibbs steps of each chain; by default 100 from persistent chains, 1000 from rows.
+        random_state : seed; without it the generator of the fit goes on.
         """
         check_is_fitted(self, "machine_")
+        persistent = len(self._kept_chains) > 0
+        if steps is None:
+            steps = _FROM_CHAINS if persistent else _FROM_ROWS
         for name, value in (("n_samples", n_samples), ("steps", steps)):
             if value < 1:
                 raise MethodError(f"{name} must be at least 1, got {value!r}")
         machine = self.machine_
         rng = self._rng if random_state is None else generator(random_state)
         layers = Layers(machine)
-        visible = self._kept_rows[rng.integers(0, len(self._kept_rows), n_samples)]
+        starts = self._kept_chains if persistent else self._kept_rows
+        visible = starts[np.resize(rng.permutation(len(starts)), n_samples)]
         hidden = machine.hidden.draw(np.zeros((n_samples, machine.n_hidden), machine.dtype), rng)
+        record = ChainRecord(self._kept_rows, steps)
         with limited_threads(self.threads):
             before = visible
             for step in range(steps):
                 before = visible.copy() if step == (steps + 1) // 2 else before
                 hidden = layers.hidden(visible, rng, start=hidden).drawn
                 visible = layers.visible(hidden, rng, start=visible).drawn
+                record.add(step, visible)
+            where = "persistent chains" if persistent else "training rows"
+            self.sampling_ = SamplingReport(where, n_samples, steps, record.r_hat())
             self._check_drift(np.asarray(before), np.asarray(visible), steps)
         return np.array(self._to_data(np.asarray(visible)))
 
@@ -458,6 +487,8 @@ class MachineEstimator(MachineResults, FeatureTransformer, TrainedEstimator):
     def _fitted_state(self) -> tuple[Arrays, dict[str, Any], dict[str, Any]]:
         arrays, facts, about = super()._fitted_state()
         arrays["kept_rows"] = _compact(self._kept_rows)
+        if len(self._kept_chains):
+            arrays["kept_chains"] = _compact(self._kept_chains)
         if hasattr(self, "log_z_"):
             arrays |= prefixed(self.log_z_.to_arrays(), "log_z")
             about["log_z"] = self.log_z_.describe()
@@ -469,6 +500,9 @@ class MachineEstimator(MachineResults, FeatureTransformer, TrainedEstimator):
         super()._restore_state(arrays, facts, about)
         self.n_features_in_ = self.machine_.n_visible
         self._kept_rows = self._restored_rows(arrays["kept_rows"])
+        self._kept_chains = self._kept_rows[:0]
+        if "kept_chains" in arrays:
+            self._kept_chains = self._restored_rows(arrays["kept_chains"])
         if "log_z" in about:
             self.log_z_ = LogZ.restored(part(arrays, "log_z"), about["log_z"])
         limits = about.get("limits")

@@ -8,9 +8,20 @@ from __future__ import annotations
 from dataclasses import KW_ONLY, dataclass
 from typing import Any
 
-from kikuchi.boltzmann.estimators.estimator import LearnerEstimator, RestrictedMachine
+import numpy as np
+
+from kikuchi.boltzmann.estimators.estimator import Array, LearnerEstimator, RestrictedMachine
+from kikuchi.boltzmann.held_out import HeldOutScore, below_independent_bits
 from kikuchi.boltzmann.units import Units, parse_units
+from kikuchi.core.log import warn_caller
 from kikuchi.core.options import option
+from kikuchi.training.estimator import ConvergenceWarning
+from kikuchi.training.optimiser import Optimiser
+from kikuchi.training.trainer import Training
+
+_UPDATES, _FEWEST_EPOCHS, _MOST_EPOCHS = 10_000, 30, 300
+_MOST_HELD_OUT, _FEWEST_HELD_OUT = 500, 10  # rows
+_LEAST_PATIENCE = 5  # epochs
 
 
 @dataclass(eq=False, repr=False)
@@ -20,6 +31,10 @@ class RBM(RestrictedMachine, LearnerEstimator):
     Given the visible units, the hidden ones are independent, so that inference is one product and
     one logistic function. Options are checked by `fit`; rows and samples have the values
     of the data, whatever `limits` are.
+
+    A tenth of the rows is held out: their log-likelihood after each epoch (pseudo-log-likelihood
+    where no side has few states) decides which epoch is the answer. If in the end their
+    log-likelihood is below that of independent bits, `fit` warns.
 
     Attributes: `machine_`, `components_` (weights, one row per hidden unit), `trace_` (with
     `plot()`), `n_iter_`, `stopped_`, `converged_` (True only if a stopping criterion was met: not
@@ -37,6 +52,9 @@ class RBM(RestrictedMachine, LearnerEstimator):
 
     n_hidden: int = option(256, "Number of hidden units.", low=0)
     _: KW_ONLY
+    learner: str = option(
+        "pcd:k=3", 'Learning rule such as "pcd:k=1"; see `kikuchi learners --machines`.'
+    )
     learning_rate: float = option(0.1, "First rate of the updates.", above=0)
     schedule: str = option(
         "linear",
@@ -44,7 +62,25 @@ class RBM(RestrictedMachine, LearnerEstimator):
         '"inverse-time:decay=0.05" or "warmup-cosine".',
     )
     batch_size: int = option(10, "Rows of each update.", low=1)
-    epochs: int = option(30, "Passes over the rows, each in an order of its own.", low=1)
+    epochs: int | None = option(  # type: ignore[assignment]
+        None,
+        "Maximum number of passes over the rows; none: as many as 10,000 updates take, between 30 "
+        "and 300.",
+        low=1,
+    )
+    validation_fraction: float = option(
+        0.1,
+        "Fraction of the rows held out (500 at most) to choose the epoch; 0, or fewer than 10 rows "
+        "held out: the last epoch is the answer.",
+        low=0,
+        below=1,
+    )
+    tol: float = option(
+        0.01,
+        "Training ends when the score of the rows held out has not risen by more nats per row for "
+        "half of the epochs, and for 5 at least.",
+        low=0,
+    )
     visible: str = option(
         "binary", 'Visible units: "binary", "gaussian" or "binomial:replicas=10".'
     )
@@ -54,3 +90,57 @@ class RBM(RestrictedMachine, LearnerEstimator):
 
     def _structure(self) -> dict[str, Any]:
         return {"visible": self._units()}
+
+    # ------------------------------------------------------------------ learning
+
+    def _epochs(self, rows: Any) -> int:
+        if self.epochs is not None:
+            return self.epochs
+        held = self._rows_held_out(rows)
+        per_epoch = -(-(int(rows.shape[0]) - held) // self.batch_size)
+        return min(max(-(-_UPDATES // per_epoch), _FEWEST_EPOCHS), _MOST_EPOCHS)
+
+    def _rows_held_out(self, rows: Any) -> int:
+        count = int(min(round(self.validation_fraction * rows.shape[0]), _MOST_HELD_OUT))
+        return count if count >= _FEWEST_HELD_OUT else 0
+
+    def _train(
+        self, model: Any, rows: Any, rng: np.random.Generator, optimiser: Optimiser, epochs: int,
+        *arguments: Any,
+    ) -> None:  # fmt: skip
+        self._held_out, self._of_epochs = rows[:0], epochs
+        count = self._rows_held_out(rows) if epochs > 1 else 0
+        if count:
+            order = rng.permutation(rows.shape[0])
+            self._held_out, rows = rows[order[:count]], rows[order[count:]]
+        super()._train(model, rows, rng, optimiser, epochs, *arguments)
+
+    def _trained(self, *arguments: Any, **more: Any) -> Training[Any]:
+        if self._held_out.shape[0]:
+            more |= {
+                "validation": self._held_out,
+                "patience": max(-(-self._of_epochs // 2), _LEAST_PATIENCE),
+                "least_gain": self.tol,
+                "score": HeldOutScore(),
+            }
+        return super()._trained(*arguments, **more)
+
+    def _remarks(self, rows: Any) -> list[str]:
+        return [*super()._remarks(rows), *self._doubts(rows)]
+
+    def _doubts(self, rows: Any) -> list[str]:
+        """A warning if rows are less probable than under independent bits."""
+        if self._of_epochs == 1 or self.stopped_ in ("seconds", "interrupted"):
+            return []
+        held_out = self._held_out.shape[0] > 0
+        judged: Array = self._held_out if held_out else self._kept_rows
+        found = below_independent_bits(self.machine_, rows, judged)
+        if found is None:
+            return []
+        text = (
+            f"{'held-out' if held_out else 'training'} rows have a log-likelihood of "
+            f"{found[0]:.4g} nats, below {found[1]:.4g} of independent bits; lower learning_rate, "
+            "use fewer hidden units, or learner pcd:k=10"
+        )
+        warn_caller(f"{type(self).__name__}: {text}", ConvergenceWarning)
+        return [text]

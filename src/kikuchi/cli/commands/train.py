@@ -82,7 +82,6 @@ MODELS = EstimatorOptions(
         "noise": "--noise X",
     },
     noun="kind of model",
-    defaults={"n_hidden": 100},
     same={"hidden": "n_hidden"},
     elsewhere={"random_state": "--seed", "dtype": "--double"},
     learning=(
