@@ -8,17 +8,26 @@ import os
 import signal
 import sys
 from collections.abc import Iterator
+from contextlib import suppress
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
 import pytest
 
 SECONDS, SLOW_SECONDS = 300.0, 3600.0
 
-# XLA at its quickest to compile: most tests run a compiled program a few times only, and four
-# fifths of their time would go into optimising it. Processes that tests start inherit this.
-os.environ.setdefault(
-    "XLA_FLAGS", "--xla_backend_optimization_level=0 --xla_cpu_use_fusion_emitters=false"
-)
+
+def xla_flags(jaxlib: str) -> str:
+    """XLA at its quickest to compile. It ends a process whose flags it does not know."""
+    flags = "--xla_backend_optimization_level=0"
+    major, minor = map(int, jaxlib.split(".")[:2])
+    return f"{flags} --xla_cpu_use_fusion_emitters=false" if (major, minor) < (0, 11) else flags
+
+
+# Most tests run a compiled program a few times only, and four fifths of their time would go into
+# optimising it. Processes that tests start inherit this.
+with suppress(PackageNotFoundError):
+    os.environ.setdefault("XLA_FLAGS", xla_flags(version("jaxlib")))
 
 # Compilers make many objects that live, and the search for cycles among them is a seventh of their
 # time at the usual thresholds.
