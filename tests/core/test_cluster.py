@@ -11,6 +11,7 @@ import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -291,7 +292,8 @@ class FakeClient:
 
 def test_waiting_for_workers_has_an_end(monkeypatch: pytest.MonkeyPatch) -> None:
     times = iter([0.0, 0.5, 2.0, 15.0, 22.0, 30.0, 36.0, 43.0])
-    monkeypatch.setattr(cluster_module.time, "monotonic", lambda: next(times))
+    clock = SimpleNamespace(monotonic=lambda: next(times))  # the loop of Dask keeps its own
+    monkeypatch.setattr(cluster_module, "time", clock)
     watch = cluster_module._Watch(FakeClient(1, 0, 1, 0, 0, 0))  # type: ignore[arg-type]
     for _ in range(6):  # the look at 0.5 s comes too soon; the worker of 22 s was away for 20
         watch.look()

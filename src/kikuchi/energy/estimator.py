@@ -155,33 +155,38 @@ class EnergyModel(FeatureTransformer, TrainedEstimator):
     # ------------------------------------------------------------------ learning
 
     judged_columns: ClassVar[int] = FEW_COLUMNS
-    recipe_: Recipe = LINEAR
+
+    @property
+    def _chosen(self) -> Recipe:
+        """Values of the options that say auto; before a fit, those of rows of many columns."""
+        found: Recipe = getattr(self, "recipe_", LINEAR)
+        return found
 
     def _energy(self) -> Energy:
         if callable(self.energy):
             return self.energy
-        return ENERGIES.parse(self.recipe_.energy if self.energy == AUTO else self.energy)
+        return ENERGIES.parse(self._chosen.energy if self.energy == AUTO else self.energy)
 
     @property
     def _learner(self) -> str:
-        return self.recipe_.learner if self.learner == AUTO else self.learner
+        return self._chosen.learner if self.learner == AUTO else self.learner
 
     @property
     def _start(self) -> str:
-        return self.recipe_.start if self.start == AUTO else self.start
+        return self._chosen.start if self.start == AUTO else self.start
 
     def _optimiser(self, schedule: str) -> Optimiser:
         """That of the options, or of the recipe: momentum is for sgd."""
-        schedule = self.recipe_.schedule if schedule == AUTO else schedule
+        schedule = self._chosen.schedule if schedule == AUTO else schedule
         if self.optimiser != AUTO:
             return super()._optimiser(schedule)
-        named = parse_optimiser(self.recipe_.optimiser)
+        named = parse_optimiser(self._chosen.optimiser)
         shared: dict[str, Any] = {"momentum": self.momentum} if isinstance(named, Sgd) else {}
         shared |= {"learning_rate": self.learning_rate, "weight_decay": self.weight_decay}
         return replace(named, schedule=schedule, **shared)
 
     def _epochs(self, rows: Any) -> int:
-        return self.epochs or self.recipe_.epochs(len(rows), self.batch_size)
+        return self.epochs or self._chosen.epochs(len(rows), self.batch_size)
 
     def check_patches(self, patches: Patches) -> None:
         """Refuse `patches` that were whitened otherwise than those learnt from."""
@@ -230,7 +235,7 @@ class EnergyModel(FeatureTransformer, TrainedEstimator):
                 raise MethodError(
                     f"parameters are for energies that are functions, not {energy.text}"
                 )
-            features = self.n_features or self.recipe_.features or columns
+            features = self.n_features or self._chosen.features or columns
             values = energy.initial(columns, features, rng)
             if self._start not in STARTS:
                 raise MethodError(f"start is {', '.join(STARTS)}, got {self.start!r}")
@@ -366,7 +371,7 @@ class EnergyModel(FeatureTransformer, TrainedEstimator):
         """Why the model may have no density or a bad one, and what to do."""
         few = self._base_rows.shape[1] <= self.judged_columns
         named = not isinstance(LEARNERS.parse(self._learner), ScoreLearner)
-        if few and named and self.recipe_ is not NETWORK and not callable(self.energy):
+        if few and named and self._chosen is not NETWORK and not callable(self.energy):
             return "leave energy and learner out: so few columns are then learnt by a network"
         if not self.is_square:
             return "give more epochs or features, or another energy or learner"
