@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
+import types
 from dataclasses import dataclass
+from types import SimpleNamespace
 from typing import Any, ClassVar, Literal
 
 import numpy as np
@@ -12,7 +14,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kikuchi.core.errors import MethodError
-from kikuchi.core.options import Configured, Registry, checked_options, option, option_facts
+from kikuchi.core.options import (
+    Configured,
+    Registry,
+    checked_options,
+    checked_value,
+    option,
+    option_facts,
+)
 
 
 @dataclass(frozen=True)
@@ -87,6 +96,17 @@ def test_any_dataclass_can_be_checked_also_with_several_types() -> None:
         checked_options(Estimator(3), "estimator")  # type: ignore[arg-type]
     with pytest.raises(MethodError, match="option learner must be a text or Toy, got None"):
         checked_options(Estimator(None), "estimator")  # type: ignore[arg-type]
+
+
+def test_an_option_may_be_of_an_alias_with_parameters() -> None:
+    """As `NDArray[np.float64]` since NumPy 2.5."""
+    alias = SimpleNamespace(__value__=types.GenericAlias(np.ndarray, (Any, Any)))
+    field = dataclasses.fields(Toy)[0]
+    hint = types.GenericAlias(alias, (float,))  # type: ignore[arg-type]
+    rates = np.ones(2)
+    assert checked_value("rates", field, hint, rates) is rates
+    with pytest.raises(MethodError, match="rates must be"):
+        checked_value("rates", field, hint, "many")
 
 
 def test_facts_say_what_an_option_takes() -> None:

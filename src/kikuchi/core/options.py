@@ -303,7 +303,15 @@ def _as_kind(kind: Any, value: Any) -> tuple[bool, Any]:
             return False, value
     if kind is int and isinstance(value, int | np.integer):
         return True, int(value)
-    return isinstance(value, typing.get_origin(kind) or kind), value
+    return isinstance(value, _class_of(kind)), value
+
+
+def _class_of(kind: Any) -> Any:
+    """The class of a type with parameters, such as ndarray of NDArray[np.float64]."""
+    found = typing.get_origin(kind) or kind
+    while hasattr(found, "__value__"):  # an alias, which NDArray is since NumPy 2.5
+        found = typing.get_origin(found.__value__) or found.__value__
+    return found
 
 
 def _in_range(f: dataclasses.Field[Any], value: float) -> bool:
