@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 import types
 from dataclasses import dataclass
-from types import SimpleNamespace
 from typing import Any, ClassVar, Literal
 
 import numpy as np
@@ -100,9 +99,12 @@ def test_any_dataclass_can_be_checked_also_with_several_types() -> None:
 
 def test_an_option_may_be_of_an_alias_with_parameters() -> None:
     """As `NDArray[np.float64]` since NumPy 2.5."""
-    alias = SimpleNamespace(__value__=types.GenericAlias(np.ndarray, (Any, Any)))
+
+    class Alias:
+        __value__ = types.GenericAlias(np.ndarray, (Any, Any))
+
     field = dataclasses.fields(Toy)[0]
-    hint = types.GenericAlias(alias, (float,))  # type: ignore[arg-type]
+    hint = types.GenericAlias(Alias(), (float,))  # type: ignore[arg-type]
     rates = np.ones(2)
     assert checked_value("rates", field, hint, rates) is rates
     with pytest.raises(MethodError, match="rates must be"):
