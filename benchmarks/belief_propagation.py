@@ -56,11 +56,12 @@ def binary_update() -> Row:
 
 
 def _binary_limit(graph: kk.FactorGraph, library: ctypes.CDLL) -> float:
-    from kikuchi.inference.messages.belief_propagation import _Ratios
+    from kikuchi.inference.messages.ratios import RatioMessages
 
-    ratios = _Ratios.of(graph)
+    ratios = RatioMessages.of(graph)
     assert ratios is not None
-    arrays = (ratios.start, ratios.reverse, ratios.k, ratios.field, ratios.r, ratios.spare)
+    pairs = ratios.pairs
+    arrays = (pairs.start, pairs.reverse, ratios.k, ratios.field, ratios.r, ratios.spare)
     nodes = ctypes.c_size_t(graph.n_variables)
 
     def run() -> None:

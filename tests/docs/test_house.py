@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import ast
+import importlib.util
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
-from project_tools import load_tool
+from project_tools import ROOT, load_tool
 
 house = load_tool("check_house")
 PUBLIC = {"read": "graphs", "infer": "inference"}
@@ -159,3 +160,26 @@ def test_cycles_are_found_wherever_the_import_stands(tmp_path: Path) -> None:
     assert cycles == [["kikuchi.core.a", "kikuchi.core.b", "kikuchi.core.c"]]
     assert list(house.cycle_faults(cycles, 1)) == []
     assert "1 import cycles, at most 0" in next(house.cycle_faults(cycles, 0))
+
+
+SCRIPTS = sorted(
+    path for folder in ("benchmarks", "tools") for path in (ROOT / folder).rglob("*.py")
+)
+
+
+@pytest.mark.parametrize("path", SCRIPTS, ids=lambda path: path.stem)
+def test_scripts_import_names_that_exist(path: Path) -> None:
+    """Also within functions, which no other test calls: benchmarks take minutes."""
+    wanted = [
+        (node.module, alias.name)
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("kikuchi")
+        for alias in node.names
+    ]
+    missing = [
+        f"{module}.{name}"
+        for module, name in wanted
+        if not hasattr(importlib.import_module(str(module)), name)
+        and importlib.util.find_spec(f"{module}.{name}") is None
+    ]
+    assert not missing
