@@ -47,16 +47,26 @@ def factors_by_shape(
     for order in np.unique(orders[orders >= least_order]).tolist():
         factors = np.flatnonzero(orders == order)
         shapes = cards[scopes[starts[factors][:, None] + np.arange(order)]]
-        group = _row_numbers(shapes)
+        group = row_numbers(shapes)
         sizes = np.bincount(group)
         by_group = np.argsort(group, kind="stable")
         for members in np.split(by_group, np.cumsum(sizes)[:-1]):
             yield factors[members], tuple(int(size) for size in shapes[members[0]])
 
 
-def _row_numbers(rows: NDArray[Any]) -> Ints:
-    """The rank of each row among the distinct ones. Columns are taken in one after the other: to
-    sort numbers takes a tenth of the time that sorting rows takes.
+def row_numbers(rows: NDArray[Any]) -> Ints:
+    """The rank of each row among the distinct ones.
+
+    Columns are taken in one after the other: to sort numbers takes a tenth of the time that
+    sorting rows takes.
+
+    Parameters
+    ----------
+    rows : (n_rows, n_columns) array of integers
+        Rows, compared by their first column first.
+
+    >>> row_numbers(np.array([[1, 5], [0, 7], [1, 5], [1, 2]])).tolist()
+    [2, 0, 2, 1]
     """
     rank = np.zeros(len(rows), np.int64)
     for column in rows.T:

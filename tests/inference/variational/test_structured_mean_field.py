@@ -9,7 +9,8 @@ import pytest
 
 import kikuchi as kk
 from kikuchi import Budget, FactorGraph
-from kikuchi.core.errors import BudgetError, MethodError
+from kikuchi.core.errors import BudgetError, MethodError, OutOfTimeError
+from kikuchi.inference.variational import structured_subgraph
 from kikuchi.inference.variational.structured_builder import lay_out
 from kikuchi.inference.variational.structured_mean_field import StructuredMeanField, read_ranges
 from kikuchi.inference.variational.structured_subgraph import forest_of, split
@@ -263,6 +264,30 @@ def test_budgets_and_interruptions_leave_a_bound() -> None:
     assert stopped.log_z_lower <= exact
     with pytest.raises(BudgetError, match="lower width"):
         kk.infer(graph, "tree-mf:subgraph=subsets:0-63", budget=Budget(bytes=10_000))
+
+
+def test_the_set_up_may_end_at_any_look_at_the_clock(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Python loops over 300,000 cliques take seconds: each looks at the clock on its way."""
+    graph = kk.grid(1, 4096, seed=0)
+    naive = kk.infer(graph, "mf").log_z
+    looks, last = 0, 10**9
+
+    def look(what: str, way_out: str) -> None:
+        nonlocal looks
+        looks += 1
+        if looks >= last:
+            raise OutOfTimeError(f"{what}; {way_out}")
+
+    monkeypatch.setattr(structured_subgraph, "require_time", look)
+    assert kk.infer(graph, "tree-mf:restarts=0").log_z > naive
+    per_loop = 4096 // 256
+    assert looks > 15 * per_loop
+    every = looks
+    for last in np.linspace(1, every // 2, 12, dtype=int).tolist():
+        looks = 0
+        short = kk.infer(graph, "tree-mf:restarts=0")
+        assert looks == last and short.stopped == "seconds" and not short.converged
+        assert short.log_z_lower == pytest.approx(naive) and "no time" in short.warnings[0]
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from itertools import pairwise
 from math import prod
 
@@ -18,19 +19,16 @@ from kikuchi.inference.variational.structured_layout import (
     Tours,
 )
 from kikuchi.inference.variational.structured_sites import Branch, GrowingColumns, Site
-from kikuchi.inference.variational.structured_subgraph import Forest, look_at_clock
+from kikuchi.inference.variational.structured_subgraph import Forest, in_time, look_at_clock
 
 _WAY_OUT = "lower width, or use mf"
-_LOOK_EVERY = 256  # factors between two looks at the clock
 
 
 def lay_out(graph: FactorGraph, forest: Forest, budget: Budget) -> Layout:
     """Arrays of a forest for a graph; refuses what the time or the memory does not hold."""
     maker = _Maker(graph, forest)
     budget.require_bytes(maker.clique_bytes, "structured mean field", _WAY_OUT)
-    for factor in range(graph.n_factors):
-        if factor % _LOOK_EVERY == 0:
-            look_at_clock()
+    for factor in in_time(range(graph.n_factors)):
         maker.place_factor(factor)
     needed = maker.clique_bytes + maker.site_bytes
     budget.require_bytes(needed, "structured mean field", _WAY_OUT)
@@ -44,14 +42,10 @@ class _Maker:
         self.graph = graph
         self.forest = forest
         self.cards = [int(c) for c in graph.cardinalities]
-        self.members = [set(c) for c in forest.cliques]
-        self.strides = [
-            dict(zip(c, strides([self.cards[v] for v in c]), strict=True)) for c in forest.cliques
-        ]
-        self.sizes = [prod([self.cards[v] for v in c]) for c in forest.cliques]
+        self.sizes = [prod([self.cards[v] for v in c]) for c in in_time(forest.cliques)]
         self.separators = [
             prod([self.cards[v] for v in c[: len(c) - r]])
-            for c, r in zip(forest.cliques, forest.residual, strict=True)
+            for c, r in in_time(zip(forest.cliques, forest.residual, strict=True))
         ]
         self.whole: list[tuple[int, int]] = []
         self.split_factors: list[int] = []
@@ -73,6 +67,11 @@ class _Maker:
         """Bytes of the tables of split factors, and of their lists."""
         return 8 * self.n_pending + 24 * self.n_tables + 500 * len(self.site_rows)
 
+    def strides(self, clique: int) -> dict[int, int]:
+        """Strides of the table of a clique, by variable."""
+        members = self.forest.cliques[clique]
+        return dict(zip(members, strides([self.cards[v] for v in members]), strict=True))
+
     # ------------------------------------------------------------------ factors
 
     def place_factor(self, factor: int) -> None:
@@ -80,7 +79,7 @@ class _Maker:
         home, tree = self.forest.home, self.forest.tree
         scope = self.graph.scope(factor)
         clique = min(home[v] for v in scope)
-        if all(v in self.members[clique] for v in scope):
+        if all(v in self.forest.cliques[clique] for v in scope):
             self.whole.append((factor, clique))
             return
         steps = dict(zip(scope, strides(self.graph.shape(factor)), strict=True))
@@ -99,10 +98,11 @@ class _Maker:
         lists.table.append(self.n_tables)
         lists.size.append(prod(cards))
         lists.owns.append(len(lists.part_strides))
-        if all(v in self.members[clique] for v in variables):
+        if all(v in self.forest.cliques[clique] for v in variables):
             self.part_site.append(None)
+            in_clique = self.strides(clique)
             for v in variables:
-                lists.part_strides.append(self.strides[clique][v])
+                lists.part_strides.append(in_clique[v])
                 lists.part_cards.append(self.cards[v])
                 lists.part_steps.append(table[v])
         else:
@@ -115,18 +115,18 @@ class _Maker:
         """Sites of a split part, in every clique between its variables; answers the highest."""
         active = self._between(variables)
         sites = {
-            c: Site(c, self.n_tables, [v for v in variables if v in self.members[c]])
+            c: Site(c, self.n_tables, [v for v in variables if v in self.forest.cliques[c]])
             for c in active
         }
         parent = self.forest.parent
-        highest = {v: max(c for c in active if v in self.members[c]) for v in variables}
+        highest = {v: max(c for c in active if v in self.forest.cliques[c]) for v in variables}
         below: dict[int, list[int]] = {c: [] for c in active}
         for c in active:  # children come before parents
             below[c].extend(v for v in variables if highest[v] == c)
             if parent[c] in sites:
                 below[parent[c]].extend(below[c])
                 inner = [v for v in variables if v in below[c]]
-                outer = [v for v in variables if v not in inner and v not in self.members[c]]
+                outer = [v for v in variables if v not in inner and v not in self.forest.cliques[c]]
                 self._add_edge(c, sites[c], sites[parent[c]], inner, outer)
         for c in active:
             sites[c].table_steps = table
@@ -155,7 +155,8 @@ class _Maker:
             if len(links[c]) != 1:
                 continue
             (other,) = links[c]
-            if all(v in self.members[other] for v in variables if v in self.members[c]):
+            shared = [v for v in variables if v in self.forest.cliques[c]]
+            if all(v in self.forest.cliques[other] for v in shared):
                 del links[c]
                 links[other].discard(c)
                 loose.append(other)
@@ -179,10 +180,8 @@ class _Maker:
         """All arrays."""
         self.site_rows.sort(key=lambda row: row[0])
         number = {id(site): k for k, (_, site) in enumerate(self.site_rows)}
-        for k, (_, site) in enumerate(self.site_rows):
-            if k % _LOOK_EVERY == 0:
-                look_at_clock()
-            site.write(self.lists, self.cards, self.strides[site.clique])
+        for _, site in in_time(self.site_rows):
+            site.write(self.lists, self.cards, self.strides(site.clique))
         lists = self.lists
         part_sites = [-1 if site is None else number[id(site)] for site in self.part_site]
         parts = FactorParts(
@@ -235,7 +234,7 @@ class _Maker:
         """Elementary steps of one move from each clique, about."""
         look_at_clock()
         links = np.array([len(found) + 3.0 for found in self.forest.children])
-        for clique, site in self.site_rows:
+        for clique, site in in_time(self.site_rows):
             behind = [prod(self.cards[v] for v in branch.behind) for branch in site.branches]
             links[clique] += 2.0 * prod(behind) + len(site.own)
         return np.asarray(links * np.array(self.sizes))
@@ -244,8 +243,8 @@ class _Maker:
         forest, lists = self.forest, self.lists
         sizes = np.array(self.sizes, dtype=np.int64)
         separators = np.array(self.separators, dtype=np.int64)
-        maps = [self._map(c, p) for c, p in enumerate(forest.parent) if p >= 0]
-        maps += [self._map(c, c) for c in range(len(sizes))]
+        maps = [self._map(c, p) for c, p in in_time(enumerate(forest.parent)) if p >= 0]
+        maps += [self._map(c, c) for c in in_time(range(len(sizes)))]
         lengths = [self.sizes[p] if p >= 0 else 0 for p in forest.parent]
         map_starts = offsets_of(np.array([*lengths, *self.sizes], dtype=np.int64))[:-1].copy()
         parent_map, own_map = map_starts[: len(sizes)].copy(), map_starts[len(sizes) :].copy()
@@ -309,7 +308,10 @@ def _upward(forest: Forest, first: int, end: int) -> Ints:
 
 def _tour(forest: Forest, root: int) -> Ints:
     """Moves of one sweep over a tree: down and up again from the root, depth first."""
-    moves: list[tuple[int, int]] = []
+    return np.array(list(in_time(_moves(forest, root))), dtype=np.int64).reshape(-1, 2)
+
+
+def _moves(forest: Forest, root: int) -> Iterator[tuple[int, int]]:
     stack = [(root, iter(forest.children[root]))]
     while stack:
         clique, rest = stack[-1]
@@ -317,11 +319,10 @@ def _tour(forest: Forest, root: int) -> Ints:
         if child is None:
             stack.pop()
             if stack:
-                moves.append((clique, stack[-1][0]))
+                yield clique, stack[-1][0]
         else:
-            moves.append((clique, child))
+            yield clique, child
             stack.append((child, iter(forest.children[child])))
-    return np.array(moves, dtype=np.int64).reshape(-1, 2)
 
 
 def _closed(first: Ints, end: int) -> Ints:

@@ -17,7 +17,7 @@ import numpy as np
 from kikuchi.core.arrays import U4, Array, Ints
 from kikuchi.engines.tables import outer, places, strides
 from kikuchi.graphs.factor_graph import FactorGraph
-from kikuchi.inference.variational.structured_subgraph import Forest
+from kikuchi.inference.variational.structured_subgraph import Forest, in_time
 
 if TYPE_CHECKING:
     from kikuchi.inference.variational.structured_sites import Site
@@ -135,7 +135,7 @@ class Layout:
         seps = int(s.separator[-1] + s.separator_size[-1])
         largest = int(s.size.max())
         base = np.zeros(entries)
-        for factor, clique in self.whole:
+        for factor, clique in in_time(self.whole):
             place = slice(int(s.table[clique]), int(s.table[clique] + s.size[clique]))
             base[place] += self.clique_view(factor, clique)
         tables = self.graph.log_tables[_absolute(q)] if len(q.factor) else np.zeros(0)
@@ -159,19 +159,18 @@ class Layout:
     def start_at(self, work: StructuredWorkspace, q: Array) -> None:
         """Put the product distribution q in every table that sweeps read before they write it."""
         offsets, s = self.graph.state_offsets, self.shape
-        single = [q[a:b] for a, b in pairwise(offsets)]
-        for clique, (members, r) in enumerate(
-            zip(self.forest.cliques, self.forest.residual, strict=True)
-        ):
+        single = [q[a:b] for a, b in in_time(pairwise(offsets))]
+        cliques = zip(self.forest.cliques, self.forest.residual, strict=True)
+        for clique, (members, r) in enumerate(in_time(cliques)):
             rest = outer([single[v] for v in members[len(members) - r :]])
             at = int(s.table[clique])
             work.cond[at : at + int(s.size[clique])] = np.tile(rest, int(s.separator_size[clique]))
-        for part, variables in enumerate(self.part_variables):
+        for part, variables in enumerate(in_time(self.part_variables)):
             at = int(self.parts.table[part])
             work.marginals[at : at + int(self.parts.size[part])] = outer(
                 [single[v] for v in variables]
             )
-        for site in self.sites:
+        for site in in_time(self.sites):
             for branch in site.branches:
                 row = outer([single[v] for v in branch.behind])
                 n = int(s.separator_size[branch.edge])

@@ -40,7 +40,7 @@ from kikuchi.inference.variational.ascent import LocalOptimum, MultiStartAscent,
 from kikuchi.inference.variational.mean_field import MeanField
 from kikuchi.inference.variational.structured_builder import lay_out
 from kikuchi.inference.variational.structured_layout import Layout
-from kikuchi.inference.variational.structured_subgraph import Forest
+from kikuchi.inference.variational.structured_subgraph import Forest, in_time
 
 _NAIVE_PART = 0.2
 _SEARCH_PART = 0.3
@@ -104,13 +104,17 @@ class StructuredMeanField(Method):
 
     def _solve(self, graph: FactorGraph, run: MethodRun) -> Solution:
         naive = naive_solution(graph, run, self.seed)
-        layout = self._layout(graph, run, naive.marginals)
-        if layout is None or run.stopped == "interrupted":
+        try:
+            layout = self._layout(graph, run, naive.marginals)
+            if run.stopped == "interrupted":
+                return _out_of_time(naive, run)
+            ascent = StructuredAscent(self, layout, run)
+            ready = ascent.start(naive.marginals, keep=naive.log_z is not None)
+        except OutOfTimeError:
             return _out_of_time(naive, run)
-        ascent = StructuredAscent(self, layout, run)
-        uniform = np.repeat(1.0 / graph.cardinalities, graph.cardinalities)
-        if ascent.start(naive.marginals, keep=naive.log_z is not None):
+        if ready:
             ascent.ascend()
+        uniform = np.repeat(1.0 / graph.cardinalities, graph.cardinalities)
         for number in range(self.restarts + 1):
             if ascent.must_end:
                 break
@@ -121,19 +125,16 @@ class StructuredMeanField(Method):
 
     # ------------------------------------------------------------------ which forest
 
-    def _layout(self, graph: FactorGraph, run: MethodRun, q: Array) -> Layout | None:
-        """The arrays of the forest; None if the time ended while they were made."""
-        try:
-            forest = self._forest(graph, run, q)
-            pieces = graph.n_variables
-            while pieces > 1 and _too_long(graph, forest):
-                subgraphs.look_at_clock()
-                pieces = (pieces + 1) // 2
-                forest = subgraphs.split(forest, pieces)
+    def _layout(self, graph: FactorGraph, run: MethodRun, q: Array) -> Layout:
+        """The arrays of the forest."""
+        forest = self._forest(graph, run, q)
+        pieces = graph.n_variables
+        while pieces > 1 and _too_long(graph, forest):
             subgraphs.look_at_clock()
-            return lay_out(graph, forest, run.clock.budget)
-        except OutOfTimeError:
-            return None
+            pieces = (pieces + 1) // 2
+            forest = subgraphs.split(forest, pieces)
+        subgraphs.look_at_clock()
+        return lay_out(graph, forest, run.clock.budget)
 
     def _forest(self, graph: FactorGraph, run: MethodRun, q: Array) -> Forest:
         kind, _, rest = self.subgraph.partition(":")
@@ -419,9 +420,9 @@ def _too_long(graph: FactorGraph, forest: Forest) -> bool:
     sites, entries = count_sites(
         np.array(forest.parent, dtype=np.int64),
         np.array(forest.depth, dtype=np.int64),
-        np.array([float(prod(cards[v] for v in c)) for c in forest.cliques]),
-        np.array([forest.home[v] for v in every], dtype=np.int64),
-        np.array([forest.tree[v] for v in every], dtype=np.int64),
+        np.array([float(prod(cards[v] for v in c)) for c in in_time(forest.cliques)]),
+        np.array([forest.home[v] for v in in_time(every)], dtype=np.int64),
+        np.array([forest.tree[v] for v in in_time(every)], dtype=np.int64),
         graph.scopes,
         graph.scope_offsets,
     )

@@ -9,12 +9,12 @@ Reference: LAW-I5, LAW-M11, TEH-I6.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import pairwise
 from math import prod
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -22,13 +22,15 @@ from kikuchi.core.arrays import Array, Ints, Mask
 from kikuchi.core.budget import require_time
 from kikuchi.core.errors import MethodError
 from kikuchi.graphs.factor_graph import FactorGraph
-from kikuchi.graphs.table_shapes import same_shapes
+from kikuchi.graphs.table_shapes import row_numbers, same_shapes
 
 _UNIT = 2.0**-20
 _BATCH = 2**20  # table entries looked at together
 _BELOW = 10.0  # how far below the least entry of its table a zero counts, on the log scale
-_FACTORS_AT_ONCE = 5000  # between two looks at the clock
+_LOOK_EVERY = 256  # items between two looks at the clock
 _MOST_EFFORT = 2 * 10**8  # list entries read while looking for a subgraph: about two seconds
+
+_T = TypeVar("_T")
 
 
 @dataclass(frozen=True, eq=False)
@@ -46,7 +48,7 @@ class Forest:
     def children(self) -> list[list[int]]:
         """Children of each clique."""
         found: list[list[int]] = [[] for _ in self.cliques]
-        for c, p in enumerate(self.parent):
+        for c, p in in_time(enumerate(self.parent)):
             if p >= 0:
                 found[p].append(c)
         return found
@@ -56,7 +58,7 @@ class Forest:
         """The clique nearest the root that holds each variable."""
         return {
             v: c
-            for c, (members, r) in enumerate(zip(self.cliques, self.residual, strict=True))
+            for c, (members, r) in in_time(enumerate(zip(self.cliques, self.residual, strict=True)))
             for v in members[len(members) - r :]
         }
 
@@ -64,7 +66,7 @@ class Forest:
     def depth(self) -> list[int]:
         """Steps from each clique to its root."""
         depth = [0] * len(self.cliques)
-        for c in range(len(self.cliques) - 1, -1, -1):
+        for c in in_time(range(len(self.cliques) - 1, -1, -1)):
             if self.parent[c] >= 0:
                 depth[c] = depth[self.parent[c]] + 1
         return depth
@@ -82,7 +84,7 @@ class Forest:
     @cached_property
     def tree(self) -> dict[int, int]:
         """The tree of each variable."""
-        return {v: self.tree_of_clique[c] for v, c in self.home.items()}
+        return {v: self.tree_of_clique[c] for v, c in in_time(self.home.items())}
 
     @property
     def width(self) -> int:
@@ -93,6 +95,14 @@ class Forest:
 def look_at_clock() -> None:
     """Between two parts of the work: is there time for more?"""
     require_time("choosing a forest of cliques", "use mf")
+
+
+def in_time(items: Iterable[_T]) -> Iterator[_T]:
+    """The items of a long loop; looks at the clock now and then."""
+    for k, item in enumerate(items):
+        if k % _LOOK_EVERY == 0:
+            look_at_clock()
+        yield item
 
 
 def forest_of(graph: FactorGraph, scopes: Sequence[Sequence[int]]) -> Forest:
@@ -118,15 +128,17 @@ def forest_of(graph: FactorGraph, scopes: Sequence[Sequence[int]]) -> Forest:
 def _by_tree(cliques: list[tuple[int, ...]], residual: list[int], parent: list[int]) -> Forest:
     """Cliques renumbered so that trees stand together; children stay before parents."""
     root = list(range(len(cliques)))
-    for c in range(len(cliques) - 1, -1, -1):
+    for c in in_time(range(len(cliques) - 1, -1, -1)):
         if parent[c] >= 0:
             root[c] = root[parent[c]]
-    order = sorted(range(len(cliques)), key=lambda c: (root[c], c))
-    number = {c: k for k, c in enumerate(order)}
+    order = np.argsort(np.array(root, dtype=np.int64), kind="stable")
+    number = np.empty_like(order)
+    number[order] = np.arange(len(order))
+    above = np.array(parent, dtype=np.int64)[order]
     return Forest(
-        [cliques[c] for c in order],
-        [residual[c] for c in order],
-        [number[parent[c]] if parent[c] >= 0 else -1 for c in order],
+        [cliques[c] for c in in_time(order.tolist())],
+        np.array(residual, dtype=np.int64)[order].tolist(),
+        np.where(above >= 0, number[above], -1).tolist(),
     )
 
 
@@ -232,21 +244,37 @@ def keep_strongest(
     A pair that joins two trees never makes cliques of more than two, so the spanning forest of
     greatest weight is kept at once; with width 1 and pairs only that is all.
     """
-    seen: dict[tuple[int, ...], float] = {}
-    cards, scopes = graph.cardinalities.tolist(), graph.scopes.tolist()
-    at = graph.scope_offsets.tolist()
-    for a in np.flatnonzero(np.diff(graph.scope_offsets) > 1).tolist():
-        if a % _FACTORS_AT_ONCE == 0:
-            look_at_clock()
-        scope = tuple(sorted(scopes[at[a] : at[a + 1]]))
-        if len(scope) <= width + 1 and prod([cards[v] for v in scope]) <= states:
-            seen[scope] = seen.get(scope, 0.0) + float(strength[a])
-    look_at_clock()
-    ranked = sorted(seen, key=lambda scope: (-seen[scope], scope))
+    ranked = _ranked_scopes(graph, strength, width, states)
     search = _SubgraphSearch(graph, ranked, width, states, stop)
-    if width > 1 or any(len(scope) > 2 for scope in ranked):
+    if width > 1 or (search.orders > 2).any():
         search.add(np.flatnonzero(~search.kept))
-    return [list(ranked[k]) for k in np.flatnonzero(search.kept)]
+    look_at_clock()
+    kept = ranked[search.kept].tolist()
+    return [[v for v in scope if v >= 0] for scope in in_time(kept)]
+
+
+def _ranked_scopes(graph: FactorGraph, strength: Array, width: int, states: int) -> Ints:
+    """Sorted scopes that one clique can hold, each once, strongest first; -1 fills short rows."""
+    groups = [np.zeros((0, width + 1), dtype=np.int64)]
+    totals = [np.zeros(0)]
+    for factors, shape in same_shapes(graph):
+        look_at_clock()
+        order = len(shape)
+        if order > width + 1 or prod(shape) > states:
+            continue
+        rows = np.full((len(factors), width + 1), -1, dtype=np.int64)
+        places = graph.scope_offsets[factors][:, None] + np.arange(order)
+        rows[:, :order] = np.sort(graph.scopes[places], axis=1)
+        groups.append(rows)
+        totals.append(strength[factors])
+    rows, total = np.concatenate(groups), np.concatenate(totals)
+    look_at_clock()
+    number = row_numbers(rows)
+    look_at_clock()
+    _, first = np.unique(number, return_index=True)
+    look_at_clock()
+    weights = np.bincount(number, weights=total, minlength=len(first))
+    return rows[first[np.argsort(-weights, kind="stable")]]
 
 
 class _SubgraphSearch:
@@ -255,7 +283,7 @@ class _SubgraphSearch:
     def __init__(
         self,
         graph: FactorGraph,
-        scopes: list[tuple[int, ...]],
+        scopes: Ints,
         width: int,
         states: int,
         stop: Callable[[], bool],
@@ -263,8 +291,8 @@ class _SubgraphSearch:
         self.n = graph.n_variables
         self.width = width
         self.stop = stop
-        self.flat = np.array([v for scope in scopes for v in scope], dtype=np.uint32)
-        self.orders = np.array([len(scope) for scope in scopes], dtype=np.int64)
+        self.flat = scopes[scopes >= 0].astype(np.uint32)
+        self.orders = (scopes >= 0).sum(axis=1)
         self.kept = self._spanning_forest()
         self.effort = 0
         most = float(np.log2(graph.cardinalities.max())) * (width + 1)
@@ -322,11 +350,12 @@ class _SubgraphSearch:
 
 def _skeleton(graph: FactorGraph, scopes: Sequence[Sequence[int]]) -> FactorGraph:
     """A graph of constant pairs that joins every scope; its tables are never read."""
-    pairs = sorted({(a, b) for s in scopes for a in s for b in s if a < b})
-    flat = np.array(pairs, dtype=np.uint32).reshape(-1, 2)
+    n = graph.n_variables
+    keys = [a * n + b for s in in_time(scopes) for a in s for b in s if a < b]
+    pairs = np.stack(np.divmod(np.unique(np.array(keys, dtype=np.int64)), n), axis=1)
     cards = graph.cardinalities.astype(np.int64)
-    size = int((cards[flat[:, 0]] * cards[flat[:, 1]]).sum()) if len(pairs) else 0
+    size = int(cards[pairs].prod(axis=1).sum())
     return FactorGraph.from_arrays(
-        graph.cardinalities, flat.ravel(), 2 * np.arange(len(pairs) + 1), np.zeros(size),
+        graph.cardinalities, pairs.ravel(), 2 * np.arange(len(pairs) + 1), np.zeros(size),
         validate=False,
     )  # fmt: skip
