@@ -20,7 +20,7 @@ from kikuchi.ica.model import Model, Observations
 from kikuchi.ica.noise import make_noise
 from kikuchi.ica.posteriors.posterior import parse_posterior
 from kikuchi.ica.priors.prior import as_priors
-from kikuchi.ica.recordings import Recording
+from kikuchi.ica.recording import Recording
 
 SIZE, SAMPLES = 10, 50_000
 MOST_CONDITION = 20.0  # mixing matrices are drawn until they are no worse than this

@@ -399,7 +399,8 @@ def recording_targets(folder: Path) -> Iterator[Target]:
     import nibabel
 
     from kikuchi.ica.fmri import read_nifti
-    from kikuchi.ica.recordings import Recording, read_recording, write_recording, write_wav
+    from kikuchi.ica.recording import Recording
+    from kikuchi.ica.recordings import read_recording, write_recording, write_wav
 
     rng = np.random.default_rng(0)
     signal = rng.normal(size=(50, 2))

@@ -23,7 +23,8 @@ from kikuchi.ica.fmri import (
     write_maps,
 )
 from kikuchi.ica.infomax.infomax_ica import InfomaxICA
-from kikuchi.ica.recordings import Recording, read_recording
+from kikuchi.ica.recording import Recording
+from kikuchi.ica.recordings import read_recording
 
 nibabel = pytest.importorskip("nibabel")
 

@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 from scipy.io import wavfile
 
 from kikuchi.core.errors import DataError, KikuchiError, MethodError
-from kikuchi.ica.recordings import Recording, read_recording, write_recording, write_wav
+from kikuchi.ica.recording import Recording
+from kikuchi.ica.recordings import read_recording, write_recording, write_wav
 
 
 def some(n_samples: int = 50, n_sensors: int = 3, seed: int = 0) -> np.ndarray:

@@ -50,7 +50,8 @@ def write_folder(out: Path, evaluation: SourceEvaluation) -> None:
 def _write_files(folder: Path, evaluation: SourceEvaluation) -> None:
     from kikuchi.cli.outputs import write_json
     from kikuchi.ica.fmri import write_maps
-    from kikuchi.ica.recordings import Recording, write_matrix, write_recording, write_wav
+    from kikuchi.ica.recording import Recording
+    from kikuchi.ica.recordings import write_matrix, write_recording, write_wav
 
     names = tuple(source.name for source in evaluation.sources)
     recording = evaluation.recording

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from kikuchi.ica.evaluation import PreparedRecording
-    from kikuchi.ica.recordings import Recording
+    from kikuchi.ica.recording import Recording
 
 ORIENTATIONS = ("spatial", "temporal")
 

@@ -10,5 +10,5 @@ from kikuchi.ica.posteriors.posterior import parse_posterior as parse_posterior
 from kikuchi.ica.priors.prior import PRIORS as PRIORS
 from kikuchi.ica.priors.prior import SourcePrior as SourcePrior
 from kikuchi.ica.priors.prior import parse_prior as parse_prior
-from kikuchi.ica.recordings import Recording as Recording
+from kikuchi.ica.recording import Recording as Recording
 from kikuchi.ica.recordings import read_recording as read_recording

@@ -17,7 +17,7 @@ from kikuchi.core.errors import MethodError
 if TYPE_CHECKING:
     from kikuchi.ica.fmri import BrainComponents
     from kikuchi.ica.order import Choice
-    from kikuchi.ica.recordings import Recording
+    from kikuchi.ica.recording import Recording
 
 
 @dataclass

@@ -21,7 +21,7 @@ from kikuchi.core.errors import DataError, MethodError, MissingExtraError
 from kikuchi.core.extras import install
 from kikuchi.core.files import atomic_write, guarded_reading, read_bytes, require_room
 from kikuchi.core.log import warn_caller
-from kikuchi.ica.recordings import LARGEST, File, Recording
+from kikuchi.ica.recording import LARGEST, File, Recording
 
 Orientation = Literal["temporal", "spatial"]
 

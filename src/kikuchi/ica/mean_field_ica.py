@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, replace
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
+from typing import Any, ClassVar, Literal, Self
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -28,6 +28,7 @@ from kikuchi.ica.initialisation import initial_model, start_kinds
 from kikuchi.ica.mixing import RULES, parse_mixing_prior
 from kikuchi.ica.model import Model, Observations, is_learned
 from kikuchi.ica.optimisers import check_optimiser
+from kikuchi.ica.order import Choice, choose_sources
 from kikuchi.ica.posteriors.posterior import Moments, Posterior, parse_posterior
 from kikuchi.ica.priors.mixture import MixturePrior
 from kikuchi.ica.priors.prior import AUTO, SourcePrior, as_priors
@@ -37,10 +38,6 @@ from kikuchi.ica.statistics import Statistics
 from kikuchi.training.checkpoint import Arrays, part, prefixed
 from kikuchi.training.estimator import check_is_fitted, validate_data
 from kikuchi.training.resuming import fit_checkpoint
-
-if TYPE_CHECKING:
-    from kikuchi.ica.order import Choice
-
 
 _MOST_DRAWN = 20  # sources that draws can follow
 _MOST_STATES = 1024  # joint states of discrete sources that auto enumerates
@@ -409,8 +406,6 @@ class MeanFieldICA(IcaEstimator):
         >>> MeanFieldICA(random_state=0).choose_sources(X, range(1, 4)).n_sources
         2
         """
-        from kikuchi.ica.order import choose_sources
-
         return choose_sources(self, X, sources, criterion)
 
     def method_for(

@@ -10,9 +10,9 @@ Reference: HOJ-L8.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol, TypeVar
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -26,14 +26,26 @@ from kikuchi.ica.noise import AUTO, restore_noise
 from kikuchi.ica.priors.prior import AUTO as ADAPTED
 from kikuchi.ica.priors.prior import SourcePrior, as_priors
 
-if TYPE_CHECKING:
-    from kikuchi.ica.mean_field_ica import MeanFieldICA
-
 CRITERIA = ("bic", "held-out")
 _HELD_OUT = 0.2
 _MOST_CHANNELS = 500  # for the Gaussian with a free covariance
 _SINGULAR = 1e-10  # least variance of a direction, as a fraction of the greatest
 _NEW_FRACTION = 0.5  # of the residual's leading direction that a new column takes
+
+
+class _SourceEstimator(Protocol):
+    """What is asked of an estimator whose number of sources is chosen."""
+
+    prior: Any
+    checkpoint: Any
+    random_state: Any
+
+    def get_params(self, deep: bool = True) -> dict[str, Any]: ...
+
+    def _fit(self, X: ArrayLike, models: Sequence[Model]) -> Any: ...
+
+
+_Estimator = TypeVar("_Estimator", bound=_SourceEstimator)
 
 
 @dataclass(frozen=True)
@@ -70,7 +82,7 @@ class Choice:
 
 
 def choose_sources(
-    estimator: MeanFieldICA, X: ArrayLike, sources: Iterable[int], criterion: str
+    estimator: _Estimator, X: ArrayLike, sources: Iterable[int], criterion: str
 ) -> Choice:
     """Fit each number of sources with the options of `estimator`, the larger ones also from the
     smaller ones grown by a column.
@@ -90,8 +102,8 @@ def choose_sources(
     train, test = _split(rows, criterion, seed)
     values: dict[int, float] = {}
     averages: dict[int, float] = {}
-    fitted: dict[int, MeanFieldICA] = {}
-    last: MeanFieldICA | None = None
+    fitted: dict[int, _Estimator] = {}
+    last: _Estimator | None = None
     for count in (k for k in numbers if k > 0):
         now = _with_sources(estimator, count, seed)
         now._fit(train, () if last is None else _grown(last, train, now))
@@ -107,7 +119,7 @@ def choose_sources(
     return Choice(best, criterion, dict(sorted(values.items())), averages, nulls, fitted)
 
 
-def _with_sources(estimator: MeanFieldICA, count: int, seed: int) -> MeanFieldICA:
+def _with_sources(estimator: _Estimator, count: int, seed: int) -> _Estimator:
     """An estimator of the same options, but for the number of sources and the seed.
 
     Options are passed on as they are: copies of a progress bar would draw over each other.

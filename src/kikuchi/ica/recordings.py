@@ -10,7 +10,7 @@ import csv
 import io
 import warnings
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from os import PathLike
 from pathlib import Path
 from typing import Any
@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
-from kikuchi.core.arrays import Array, AxisLength, Mask
+from kikuchi.core.arrays import Array
 from kikuchi.core.errors import DataError, MethodError, suggestion
 from kikuchi.core.files import (
     atomic_write,
@@ -29,74 +29,10 @@ from kikuchi.core.files import (
 )
 from kikuchi.core.tables import Table, as_numbers, read_table
 from kikuchi.core.text import spreadsheet_cell
-
-File = str | PathLike[str]
+from kikuchi.ica.fmri import read_nifti
+from kikuchi.ica.recording import LARGEST, File, Recording
 
 SUFFIXES = (".csv", ".tsv", ".parquet", ".npz", ".npy", ".wav", ".nii")
-LARGEST = 1e100  # squares beyond this overflow
-
-
-@dataclass(frozen=True)
-class Recording:
-    """Samples of sensors over time: `data` is (samples, sensors), as estimators take it.
-
-    `rate` is in samples per second. Brain scans have one sensor per voxel inside `mask`, and keep
-    the `affine` of their file.
-
-    `sensors` are the names of the columns, `source` says where the recording came from.
-
-    >>> recording = Recording(np.zeros((8000, 2)), ("left", "right"), rate=8000.0)
-    >>> recording.seconds, recording.names
-    (1.0, ('left', 'right'))
-    """
-
-    data: Array
-    sensors: tuple[str, ...] = ()
-    rate: float | None = None
-    affine: Array | None = None
-    mask: Mask | None = None
-    source: str = ""
-
-    def __post_init__(self) -> None:
-        if self.data.ndim != 2 or self.data.size == 0:
-            raise DataError(
-                f"a recording has samples and sensors, got an array of shape {self.data.shape}"
-            )
-        if self.sensors and len(self.sensors) != self.n_sensors:
-            raise DataError(f"{len(self.sensors)} names for {self.n_sensors} sensors")
-        if self.mask is not None and int(self.mask.sum()) != self.n_sensors:
-            raise DataError(f"the mask has {int(self.mask.sum())} voxels, not {self.n_sensors}")
-
-    n_samples = AxisLength("data", 0, "How many samples, or scans.")
-    n_sensors = AxisLength("data", 1, "How many sensors, or voxels.")
-
-    @property
-    def names(self) -> tuple[str, ...]:
-        """Names of the sensors, made up where the file has none."""
-        return self.sensors or tuple(f"sensor {k + 1}" for k in range(self.n_sensors))
-
-    @property
-    def seconds(self) -> float | None:
-        """Duration, if the rate is known."""
-        return None if self.rate is None else self.n_samples / self.rate
-
-    @property
-    def shape(self) -> tuple[int, ...] | None:
-        """Size of the volume of a brain scan, else None."""
-        return None if self.mask is None else self.mask.shape
-
-    def volume(self, values: ArrayLike, outside: float = 0.0) -> Array:
-        """The `values` of the voxels, (..., voxels), in their places: (..., x, y, z), with
-        `outside` everywhere else.
-        """
-        if self.mask is None:
-            raise DataError("only brain scans have a volume; this recording has no mask")
-        rows = np.asarray(values, dtype=np.float64)
-        if rows.shape[-1] != self.n_sensors:
-            raise DataError(f"{rows.shape[-1]} values for {self.n_sensors} voxels")
-        out = np.full((*rows.shape[:-1], *self.mask.shape), outside)
-        out[..., self.mask] = rows
-        return out
 
 
 def read_recording(
@@ -127,8 +63,6 @@ def read_recording(
     if suffixes == {".wav"}:
         return _with_rate(_read_waves(files), rate)
     if suffixes == {".nii"}:
-        from kikuchi.ica.fmri import read_nifti
-
         return _with_rate(read_nifti(files[0], mask=mask), rate)
     return _with_rate(_read_table(files[0]), rate)
 

@@ -20,6 +20,7 @@ from kikuchi.core.text import html_text
 from kikuchi.core.trace import Trace
 from kikuchi.graphs._checks import part_of_factor
 from kikuchi.graphs.factor_graph import FactorGraph, Variable
+from kikuchi.inference.names import METHODS
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -216,8 +217,6 @@ class Beliefs:
         [0.25, -0.25, 0.125, -0.125]
         """
         if self._covariance is None:
-            from kikuchi.inference.registry import METHODS
-
             able = [name for name, cls in METHODS.items() if cls.gives_covariance]
             raise KikuchiError(f"{self.method} gives no covariances; use one of {', '.join(able)}")
         if variables is None:

@@ -36,6 +36,7 @@ from kikuchi.inference.beliefs import Beliefs, Covariance, FactorTables, Joint
 from kikuchi.inference.bounds.feasibility import require_possible
 from kikuchi.inference.expansions.linear_response import product_covariance
 from kikuchi.inference.graph_arrays import flatten
+from kikuchi.inference.names import METHODS
 from kikuchi.inference.small_work import SMALL_FOR_MANY_SWEEPS, loops_for
 
 __all__ = [
@@ -299,8 +300,6 @@ class Method(Configured, ABC):
 
     def _cheaper(self, graph: FactorGraph, budget: Budget, observed: bool) -> str:
         """Methods that fit the budget, as the end of an error; `observed` are marginals."""
-        from kikuchi.inference.registry import METHODS
-
         able = [METHODS[name]() for name in (_CHEAP_FOR_MARGINALS if observed else _CHEAP)]
         fitting = [method.name for method in able if method._fits(graph, budget)]
         return f" or use {' or '.join(fitting)}" if fitting else ", or observe more variables"
