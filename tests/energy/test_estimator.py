@@ -12,6 +12,7 @@ from sklearn.exceptions import ConvergenceWarning, NotFittedError
 
 from kikuchi.core.errors import DataError, MethodError
 from kikuchi.energy import EnergyModel, ExpertICA, Whitening, patches
+from kikuchi.energy.annealing import _Annealing
 from kikuchi.energy.defaults import LINEAR, NETWORK
 from kikuchi.energy.evaluation import evaluate
 from kikuchi.energy.start import independent_components
@@ -409,3 +410,29 @@ def test_what_is_chosen_follows_the_rows():
     assert chosen(rows[:, :2], energy="linear") is LINEAR
     assert LINEAR.epochs(2000, 100) == 10 and LINEAR.energy == "linear"
     assert NETWORK.epochs(2000, 100) == 150 and NETWORK.epochs(100_000, 100) == 10
+
+
+@pytest.mark.parametrize("when", ["before a batch", "between batches"])
+def test_an_interrupted_comparison_leaves_no_shorter_bracket(mixed, tmp_path, monkeypatch, when):
+    rows = mixed[0][:200]
+    model = EnergyModel(epochs=3, batch_size=20, random_state=0)
+    whole = EnergyModel(epochs=3, batch_size=20, random_state=0).fit(rows)
+    assert whole.stopped_ == "epochs" and whole.log_z_.stopped in ("converged", "iterations")
+    ask, calls = _Annealing._lead, []
+
+    def interrupted(self, *arguments, **options):
+        calls.append(len(self.up))
+        if (when == "before a batch") or self.up:
+            raise KeyboardInterrupt
+        return ask(self, *arguments, **options)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(_Annealing, "_lead", interrupted)
+        model.set_params(checkpoint=tmp_path / "state").fit(rows)
+    assert calls
+    assert model.stopped_ == "interrupted" and not model.converged_
+    assert not hasattr(model, "log_z_")
+    assert "compared with a normal one" in model.warnings_[-1]
+    resumed = model.fit(rows)
+    assert resumed.stopped_ == whole.stopped_
+    assert resumed.log_z_.estimate == whole.log_z_.estimate

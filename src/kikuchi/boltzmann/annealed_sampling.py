@@ -326,6 +326,8 @@ class _Work:
 
     def answer(self) -> LogZ:
         """The bracket of all finished batches."""
+        if not self.up and self.run.stopped == "interrupted":
+            raise KeyboardInterrupt
         if not self.up:
             raise BudgetError(
                 "ais: the time was over before one batch of chains was; use fewer betas or chains, "

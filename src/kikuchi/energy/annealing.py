@@ -162,6 +162,8 @@ def annealed_log_z(
         run.iterate(work.batches(), tol=width, limit=batches)
         if run.stopped == "diverged":  # the last batch was cut short by the clock
             run.stopped = "seconds"
+        if not work.up and run.stopped == "interrupted":
+            raise KeyboardInterrupt
         if not work.up:
             raise BudgetError(
                 "log_z: the time was over before one batch of chains was; use fewer betas or "

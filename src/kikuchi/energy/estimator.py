@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from kikuchi.core.arrays import Array
-from kikuchi.core.budget import Budget
+from kikuchi.core.budget import Budget, Clock
 from kikuchi.core.errors import BudgetError, DataError, MethodError
 from kikuchi.core.log import warn_caller
 from kikuchi.core.options import option
@@ -327,15 +327,21 @@ class EnergyModel(FeatureTransformer, TrainedEstimator):
 
     def _train(self, model: Any, rows: Any, rng: np.random.Generator, *arguments: Any) -> None:
         self.__dict__.pop("log_z_", None)  # that of the model before
+        clock = Budget(seconds=self.seconds).start()
         count = min(round(self.validation_fraction * len(rows)), _MOST_HELD_OUT)
         order = rng.permutation(len(rows)) if count else np.arange(len(rows))
         self._held_out = rows[order[:count]] if count else None
         super()._train(model, rows[order[count:]] if count else rows, rng, *arguments)
-        self._judge_fit()
+        try:
+            self._judge_fit(clock)
+        except KeyboardInterrupt:
+            self.__dict__.pop("log_z_", None)  # that of fewer batches than an unbroken fit makes
+            self.stopped_, self.converged_ = "interrupted", False
+            self.warnings_.append("interrupted before the density was compared with a normal one")
 
-    def _judge_fit(self) -> None:
+    def _judge_fit(self, clock: Clock) -> None:
         """Compare the density with that of one normal distribution, where log Z is known or there
-        are few columns.
+        are few columns, in what the `clock` of the fit leaves.
         """
         if self.improper is not None:
             return
@@ -349,10 +355,12 @@ class EnergyModel(FeatureTransformer, TrainedEstimator):
         ):
             said = list(self.warnings_)
             try:
-                found = self.log_z(seconds=self.seconds, **_SHORT)
+                found = self.log_z(seconds=clock.left().seconds, **_SHORT)
             except BudgetError:
                 self.warnings_.append("no time was left to compare the density with a normal one")
                 return
+            if found.stopped == "interrupted":
+                raise KeyboardInterrupt
             if found.reliable:  # what there is to know of the bracket stays in `log_z_`
                 below = [text for text in self.warnings_ if text.startswith(_BELOW_NORMAL)]
                 self.warnings_ = said + below
