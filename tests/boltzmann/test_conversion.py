@@ -8,15 +8,9 @@ import numpy as np
 import pytest
 
 import kikuchi as kk
-from kikuchi.boltzmann.conversion import (
-    from_factor_graph,
-    from_spins,
-    machine_of,
-    spin_ascent,
-    to_factor_graph,
-    to_spins,
-)
+from kikuchi.boltzmann.conversion import spin_ascent, to_factor_graph, to_spins
 from kikuchi.boltzmann.exact import clamped, exact
+from kikuchi.boltzmann.from_graphs import from_factor_graph, from_spins, machine_of
 from kikuchi.boltzmann.machine import Machine
 from kikuchi.boltzmann.units import GaussianUnits
 from kikuchi.core.errors import ModelError

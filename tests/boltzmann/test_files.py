@@ -12,7 +12,8 @@ import safetensors.numpy
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kikuchi.boltzmann.machine import ARCHITECTURES, Machine
+from kikuchi.boltzmann.machine import Machine
+from kikuchi.boltzmann.parameters import ARCHITECTURES
 from kikuchi.boltzmann.units import BinomialUnits, GaussianUnits
 from kikuchi.core.errors import DataError, KikuchiError
 from kikuchi.training.checkpoint import _digest

@@ -10,7 +10,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.special import expit
 
-from kikuchi.boltzmann.conversion import machine_of
 from kikuchi.boltzmann.exact import exact
 from kikuchi.boltzmann.fixed_point import (
     fixed_point_means,
@@ -22,6 +21,7 @@ from kikuchi.boltzmann.fixed_point import (
     visible_means,
 )
 from kikuchi.boltzmann.free_energies import ENERGIES, MEAN_FIELD
+from kikuchi.boltzmann.from_graphs import machine_of
 from kikuchi.boltzmann.machine import Machine
 from kikuchi.boltzmann.units import BinaryUnits, GaussianUnits
 from kikuchi.core.errors import DataError, ModelError

@@ -6,10 +6,11 @@ import numpy as np
 import pytest
 
 import kikuchi as kk
-from kikuchi.boltzmann.conversion import machine_of, to_factor_graph
+from kikuchi.boltzmann.conversion import to_factor_graph
 from kikuchi.boltzmann.exact import exact
 from kikuchi.boltzmann.fixed_point import fixed_point_means, free_energy
 from kikuchi.boltzmann.free_energies import ENERGIES, free_energy_named, unit_entropy
+from kikuchi.boltzmann.from_graphs import machine_of
 from kikuchi.boltzmann.machine import Machine
 from kikuchi.boltzmann.units import BinomialUnits, GaussianUnits
 from kikuchi.core.errors import MethodError

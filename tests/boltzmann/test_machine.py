@@ -5,7 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from kikuchi.boltzmann.machine import ARCHITECTURES, Machine
+from kikuchi.boltzmann.machine import Machine
+from kikuchi.boltzmann.parameters import ARCHITECTURES
 from kikuchi.core.errors import ModelError
 
 

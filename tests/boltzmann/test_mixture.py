@@ -6,9 +6,10 @@ import numpy as np
 import pytest
 
 import kikuchi as kk
-from kikuchi.boltzmann.conversion import from_spins, to_factor_graph, to_spins
+from kikuchi.boltzmann.conversion import to_factor_graph, to_spins
 from kikuchi.boltzmann.exact import exact
 from kikuchi.boltzmann.fixed_point import joint_means, mean_field_bound
+from kikuchi.boltzmann.from_graphs import from_spins
 from kikuchi.boltzmann.machine import Machine
 from kikuchi.boltzmann.mixture import (
     JointMixture,

@@ -15,7 +15,7 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from kikuchi.boltzmann.machine import Machine
+from kikuchi.boltzmann.parameters import MachineParameters
 from kikuchi.boltzmann.products import layer_product
 from kikuchi.boltzmann.units import BinaryUnits, Units
 from kikuchi.core.errors import ModelError
@@ -40,14 +40,14 @@ class Layer:
 class Layers:
     """Draws the layers of one machine; arrays are kept in `arrays` and overwritten.
 
-    >>> machine = Machine.random(6, 4, random_state=0)
+    >>> machine = MachineParameters.random(6, 4, random_state=0)
     >>> layers = Layers(machine)
     >>> hidden = layers.hidden(np.ones((2, 6)), np.random.default_rng(0))
     >>> hidden.mean.shape, sorted(set(hidden.drawn.ravel().tolist()) | {0.0, 1.0})
     ((2, 4), [0.0, 1.0])
     """
 
-    def __init__(self, machine: Machine, arrays: Workspace | None = None) -> None:
+    def __init__(self, machine: MachineParameters, arrays: Workspace | None = None) -> None:
         self.machine = machine
         self.arrays: Workspace = {} if arrays is None else arrays
         _check_layers(machine)
@@ -176,7 +176,7 @@ def _word(rng: np.random.Generator) -> np.uint64:
     return np.uint64(rng.bit_generator.random_raw())
 
 
-def _check_layers(machine: Machine) -> None:
+def _check_layers(machine: MachineParameters) -> None:
     layers: tuple[tuple[Literal["visible", "hidden"], Array | None, Units], ...] = (
         ("visible", machine.visible_weights, machine.visible),
         ("hidden", machine.hidden_weights, machine.hidden),

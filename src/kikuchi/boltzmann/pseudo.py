@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import expit
 
-from kikuchi.boltzmann.machine import Machine
+from kikuchi.boltzmann.parameters import MachineParameters
 from kikuchi.boltzmann.units import BinaryUnits
 from kikuchi.core.errors import DataError, MethodError
 from kikuchi.core.numerics import logsumexp
@@ -27,7 +27,7 @@ _STEP, _TAIL = 0.75, 8.5  # of integrals over real units, in standard deviations
 _SAFE = 600.0  # a product of ratios stays between exp(-this) and exp(this)
 
 
-def check_pseudo(machine: Machine, data: Any) -> None:
+def check_pseudo(machine: MachineParameters, data: Any) -> None:
     """Refuse other units, connected hidden units and rows that are not 0 or 1."""
     what = None
     if not isinstance(machine.visible, BinaryUnits) or not isinstance(machine.hidden, BinaryUnits):
@@ -41,7 +41,7 @@ def check_pseudo(machine: Machine, data: Any) -> None:
         raise DataError("learner pseudo needs rows of 0 and 1; threshold the data")
 
 
-def pseudo_gradient(machine: Machine, batch: Array) -> GradientEstimate:
+def pseudo_gradient(machine: MachineParameters, batch: Array) -> GradientEstimate:
     """Pseudo-log-likelihood per row and its gradient.
 
     All flips of a row cost as much as one: with D visible and K hidden units O(DK) operations, not
@@ -53,7 +53,7 @@ def pseudo_gradient(machine: Machine, batch: Array) -> GradientEstimate:
 
 
 def pseudo_log_likelihood(
-    machine: Machine, rows: Array, free_energies: Callable[[Array], Array] | None = None
+    machine: MachineParameters, rows: Array, free_energies: Callable[[Array], Array] | None = None
 ) -> Array:
     """Return the sum over visible units of log p(unit | all others), for each row.
 
@@ -61,7 +61,7 @@ def pseudo_log_likelihood(
     units it is a log-density, with an integral over s. Machines whose hidden units are connected
     need `free_energies`, their (approximate) free energies of rows.
 
-    >>> machine = Machine(np.zeros((3, 2)), np.zeros(3), np.zeros(2))
+    >>> machine = MachineParameters(np.zeros((3, 2)), np.zeros(3), np.zeros(2))
     >>> (pseudo_log_likelihood(machine, np.eye(3)) / np.log(2)).round(6).tolist()
     [-3.0, -3.0, -3.0]
     """
@@ -88,7 +88,7 @@ _Change = Callable[[int, float], Array]
 class _ChangeOfFields:
     """By how much -F of each row changes when one unit is set to a value: one column of fields."""
 
-    def __init__(self, machine: Machine, rows: Array) -> None:
+    def __init__(self, machine: MachineParameters, rows: Array) -> None:
         self.m, self.rows = machine.copy(np.float64), rows
         self.own = np.tile(self.m.visible_bias, (len(rows), 1))
         if self.m.visible_weights is not None:
@@ -111,7 +111,7 @@ class _ChangeOfRows:
     """The same by free energies of rows that are changed in one unit."""
 
     def __init__(
-        self, machine: Machine, rows: Array, free_energies: Callable[[Array], Array]
+        self, machine: MachineParameters, rows: Array, free_energies: Callable[[Array], Array]
     ) -> None:
         self.rows, self.dtype, self.energies = rows, machine.dtype, free_energies
         self.now = self._of(rows)
@@ -125,7 +125,7 @@ class _ChangeOfRows:
         return self.now - self._of(changed)
 
 
-def _values(machine: Machine, unit: int) -> tuple[Array, float]:
+def _values(machine: MachineParameters, unit: int) -> tuple[Array, float]:
     """The states of a unit, or the nodes of the integral over it and the logarithm of their
     distance.
 
@@ -142,7 +142,7 @@ def _values(machine: Machine, unit: int) -> tuple[Array, float]:
     return np.arange(first, last + _STEP, _STEP), math.log(_STEP)
 
 
-def _flips(machine: Machine, batch: Array) -> tuple[Array, Parameters]:
+def _flips(machine: MachineParameters, batch: Array) -> tuple[Array, Parameters]:
     """Log odds of all flips and the gradient of the mean pseudo-log-likelihood, in float64."""
     from kikuchi.boltzmann.kernels.pseudo import flips
 

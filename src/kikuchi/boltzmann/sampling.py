@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kikuchi.boltzmann.layers import Layer, Layers, workspace
-from kikuchi.boltzmann.machine import Machine
+from kikuchi.boltzmann.parameters import MachineParameters
 from kikuchi.boltzmann.products import add_product, contrast
 from kikuchi.boltzmann.units import BinaryUnits
 from kikuchi.training.model import Parameters
@@ -46,7 +46,7 @@ class MachineSampler:
 
     keeps_hidden = False
 
-    def __init__(self, machine: Machine, state: State) -> None:
+    def __init__(self, machine: MachineParameters, state: State) -> None:
         self.machine, self.state = machine, state
         self.layers = Layers(machine, state)
         self.names = ("hidden",) if machine.visible_weights is None else ("visible", "hidden")
@@ -130,7 +130,7 @@ class MachineSampler:
 class _Statistics:
     """Weighted sums of products of units, and of minus the free energies of their rows."""
 
-    def __init__(self, machine: Machine, state: State) -> None:
+    def __init__(self, machine: MachineParameters, state: State) -> None:
         self.machine = machine
         self.ascent: Parameters = {
             name: workspace(state, f"ascent_{name}", array.shape, array.dtype)

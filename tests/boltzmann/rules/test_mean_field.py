@@ -8,9 +8,10 @@ import numpy as np
 import pytest
 from scipy.special import expit
 
-from kikuchi.boltzmann.conversion import from_spins, machine_of, spin_ascent
+from kikuchi.boltzmann.conversion import spin_ascent
 from kikuchi.boltzmann.exact import clamped, exact, log_likelihood
 from kikuchi.boltzmann.fixed_point import joint_means
+from kikuchi.boltzmann.from_graphs import from_spins, machine_of
 from kikuchi.boltzmann.machine import Machine
 from kikuchi.boltzmann.rules import parse_rule
 from kikuchi.boltzmann.rules.mean_field import (

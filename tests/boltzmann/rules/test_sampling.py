@@ -10,7 +10,8 @@ from sklearn.neural_network import BernoulliRBM
 
 import kikuchi as kk
 from kikuchi.boltzmann.layers import Layers
-from kikuchi.boltzmann.machine import ARCHITECTURES, Machine, masked
+from kikuchi.boltzmann.machine import Machine
+from kikuchi.boltzmann.parameters import ARCHITECTURES, masked
 from kikuchi.boltzmann.pseudo import pseudo_log_likelihood
 from kikuchi.boltzmann.rules import RULES, parse_rule
 from kikuchi.boltzmann.units import BinaryUnits, BinomialUnits, GaussianUnits
