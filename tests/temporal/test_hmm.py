@@ -12,7 +12,7 @@ from scipy.optimize import minimize_scalar
 from scipy.stats import norm
 
 import kikuchi as kk
-from kikuchi.core.errors import KikuchiError
+from kikuchi.core.errors import DataError, KikuchiError
 from kikuchi.temporal import (
     HMM,
     CategoricalEmission,
@@ -341,6 +341,22 @@ def test_outputs_that_drift_are_doubted():
     returning = HMM(random_state=0).fit(states + rng.normal(size=(120, 2)))
     assert not returning.warnings_
     assert not HMM(random_state=0, emission="categorical").fit((states > 0) * 1.0).warnings_
+
+
+def test_a_fit_to_fewer_numbers_than_parameters_is_warned_of():
+    """Ten states of three rows were "converged" without a word."""
+    rows = np.array([[0.1], [0.5], [-0.3]])
+    with pytest.warns(UserWarning, match="10 states have 119 parameters, and the rows hold 3"):
+        assert HMM(10, random_state=0).fit(rows).warnings_
+
+
+def test_lengths_of_sequences_are_not_ignored():
+    """As the second argument, where hmmlearn takes them, they were dropped in silence."""
+    rows = np.random.default_rng(0).normal(size=(10, 1))
+    with pytest.raises(DataError, match=r"2 lengths of sequences beside 10 rows; give a list"):
+        HMM(2).fit(rows, [4, 6])
+    labels = np.zeros(10, dtype=int)  # what a pipeline hands on
+    HMM(1).fit(rows, labels)
 
 
 def test_random_walks_have_the_likelihood_of_their_changes():

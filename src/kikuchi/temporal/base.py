@@ -255,8 +255,9 @@ class RowsEstimator(SequenceEstimator):
 
     def fit(self, Y: Any, y: object = None) -> Self:
         """Learn by `learner` from rows `Y` (time, outputs), or from a list of such tables; `y` is
-        ignored.
+        ignored, but lengths of sequences are refused there.
         """
+        _refuse_lengths(Y, y)
         return self._learn(Y, self.learner)
 
     def fit_em(self, Y: Any) -> Self:
@@ -296,6 +297,19 @@ class RowsEstimator(SequenceEstimator):
     @abstractmethod
     def _ahead(self, rows: Array, steps: int) -> Any:
         """The forecast of one sequence."""
+
+
+def _refuse_lengths(Y: Any, y: object) -> None:
+    """Lengths of the sequences in one table, as hmmlearn takes them, would be ignored as `y`."""
+    if y is None or isinstance(Y, list | tuple):
+        return
+    lengths, rows = np.atleast_1d(np.asarray(y)), len(Y)
+    whole = lengths.dtype.kind in "iu" and lengths.ndim == 1
+    if whole and len(lengths) < rows == int(lengths.sum()):
+        raise DataError(
+            f"{len(lengths)} lengths of sequences beside {rows} rows; give a list of tables: "
+            "np.split(Y, np.cumsum(lengths)[:-1])"
+        )
 
 
 @dataclass(eq=False, repr=False, kw_only=True)

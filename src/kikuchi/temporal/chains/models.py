@@ -183,13 +183,20 @@ class HMM(ChainEstimator, Fitted[HiddenMarkov]):
 
     def _fit(self, sequences: Sequences, method: str, beside: Array | None = None) -> Self:
         self._walk = random_walk_likelihood(sequences.tables)
+        self._numbers = sequences.observed
         try:
             return super()._fit(sequences, method, beside)
         finally:
-            del self._walk
+            del self._walk, self._numbers
 
     def _doubts(self, model: HiddenMarkov) -> list[str]:
-        """A chain of few states cannot follow outputs that drift."""
+        """More parameters than numbers, or outputs that drift, which few states cannot follow."""
+        free = self.states**2 - 1 + len(model.emission.pack())
+        if free > self._numbers:
+            return [
+                f"{self.states} states have {free} parameters, and the rows hold {self._numbers} "
+                "numbers: the parameters are not determined; use fewer states, or more rows"
+            ]
         gaussian = self.emission in ("gaussian", "mixture") and not self.pseudo_count
         if not gaussian or not self.log_likelihood_ < self._walk:
             return []
