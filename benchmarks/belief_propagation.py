@@ -56,7 +56,7 @@ def binary_update() -> Row:
 
 
 def _binary_limit(graph: kk.FactorGraph, library: ctypes.CDLL) -> float:
-    from kikuchi.inference.messages.ratios import RatioMessages
+    from kikuchi.engines.messages.ratios import RatioMessages
 
     ratios = RatioMessages.of(graph)
     assert ratios is not None

@@ -71,7 +71,7 @@ def _batch(rows: int, length: int, states: int) -> Iterator[Row]:
     import jax
     import jax.numpy as jnp
 
-    from kikuchi.inference.trees.junction_tree import JunctionTree
+    from kikuchi.methods.junction_tree import JunctionTree
     from kikuchi.neural import chain_graph, crf_loss, pairwise_tables
     from kikuchi.neural.fixed_points import TreeSolver
 

@@ -10,8 +10,8 @@ import numpy as np
 import kikuchi as kk
 from benchmarks.common import Row
 from kikuchi.core import seeds
-from kikuchi.inference.graph_arrays import flatten
-from kikuchi.inference.sampling.sweepers import make_sweeper
+from kikuchi.engines.sampling.sweepers import make_sweeper
+from kikuchi.graphs.graph_arrays import flatten
 from kikuchi.learning.data import Data
 from kikuchi.learning.local.pseudo import PseudoLikelihood
 

@@ -33,9 +33,9 @@ import psutil
 
 import kikuchi as kk
 from kikuchi.graphs.directed import ancestral_sample, parents
-from kikuchi.inference.trees.junction_tree import JunctionTree
 from kikuchi.learning.data import Data
 from kikuchi.learning.structure.families import FamilyScores
+from kikuchi.methods.junction_tree import JunctionTree
 
 _PROCESSES = multiprocessing.get_context("forkserver")  # which import once: pgmpy takes seconds
 _RUNS = 100  # at most, of a program on a network
@@ -424,7 +424,7 @@ def main() -> None:
         many_cases(files)
     else:
         files = {name: files[name] for name in chosen.networks.split(",")}
-    _PROCESSES.set_forkserver_preload(["kikuchi.inference", "pyagrum", "pgmpy.inference"])
+    _PROCESSES.set_forkserver_preload(["kikuchi.methods", "pyagrum", "pgmpy.inference"])
     all_networks(files, chosen.limit, chosen.memory, [p for p in chosen.peers.split(",") if p])
 
 

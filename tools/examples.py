@@ -113,7 +113,7 @@ def run_page(path: Path, *, store: bool = False) -> list[Fault]:
     """Run one page in a folder of its own; with `store` keep the pictures that it draws."""
     import matplotlib as mpl
 
-    from kikuchi.inference.registry import METHODS
+    from kikuchi.methods.registry import METHODS
 
     text = path.read_text(encoding="utf-8")
     name = path.name

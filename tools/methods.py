@@ -13,8 +13,8 @@ from pathlib import Path
 
 import kikuchi
 from kikuchi.core.options import option_facts
-from kikuchi.inference.method import Method
-from kikuchi.inference.registry import DEFAULT, METHODS
+from kikuchi.methods.method import Method
+from kikuchi.methods.registry import DEFAULT, METHODS
 
 ROOT = Path(__file__).resolve().parents[1]
 PAGE = ROOT / "docs" / "reference" / "methods.md"

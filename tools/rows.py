@@ -44,7 +44,9 @@ TEST_KINDS = ("T", "C")
 ROOMS = (
     "core",
     "graphs",
-    "inference",
+    "engines",
+    "methods",
+    "bounds",
     "learning",
     "boltzmann",
     "energy",

@@ -14,8 +14,9 @@ __getattr__, __dir__, _names = public_names(__name__, __file__)
 __all__ = ["__version__", *_names]
 
 extend(
-    "kikuchi.inference",
+    "kikuchi.methods",
     {
+        "auto": "kikuchi.bounds.auto:Auto",
         "renn": "kikuchi.neural.region_networks:Renn",
         "bethe-net": "kikuchi.neural.region_networks:BetheNet",
     },

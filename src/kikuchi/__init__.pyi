@@ -1,6 +1,9 @@
 from kikuchi.applications.detection import channel_uses as channel_uses
 from kikuchi.applications.detection import detect as detect
 from kikuchi.applications.detection import mimo as mimo
+from kikuchi.bounds.auto import Auto as Auto
+from kikuchi.bounds.log_z_bounds import LogZBounds as LogZBounds
+from kikuchi.bounds.log_z_bounds import bounds as bounds
 from kikuchi.core.budget import Budget as Budget
 from kikuchi.core.divergences import alpha_divergence as alpha_divergence
 from kikuchi.core.divergences import alpha_projection as alpha_projection
@@ -8,6 +11,10 @@ from kikuchi.core.divergences import kl_divergence as kl_divergence
 from kikuchi.core.errors import KikuchiError as KikuchiError
 from kikuchi.core.trace import Trace as Trace
 from kikuchi.data.examples import example as example
+from kikuchi.engines.certificates import Certificate as Certificate
+from kikuchi.engines.certificates import certify as certify
+from kikuchi.engines.messages.reweighted import reweighted_free_energy as reweighted_free_energy
+from kikuchi.engines.trees.calibrated import plan as plan
 from kikuchi.graphs.arrows import network as network
 from kikuchi.graphs.binary import boltzmann_graph as boltzmann_graph
 from kikuchi.graphs.binary import ising as ising
@@ -29,55 +36,6 @@ from kikuchi.graphs.generators import random_tree as random_tree
 from kikuchi.graphs.pairwise import to_pairwise as to_pairwise
 from kikuchi.graphs.regions.builders import region_graph as region_graph
 from kikuchi.graphs.regions.region_graph import RegionGraph as RegionGraph
-from kikuchi.inference.beliefs import Beliefs as Beliefs
-from kikuchi.inference.bounds.auto import Auto as Auto
-from kikuchi.inference.bounds.certificates import Certificate as Certificate
-from kikuchi.inference.bounds.certificates import certify as certify
-from kikuchi.inference.bounds.log_z_bounds import LogZBounds as LogZBounds
-from kikuchi.inference.bounds.log_z_bounds import bounds as bounds
-from kikuchi.inference.expansions.adaptive_tap import AdaptiveTap as AdaptiveTap
-from kikuchi.inference.expansions.plefka import Plefka as Plefka
-from kikuchi.inference.expansions.plefka import Tap as Tap
-from kikuchi.inference.expansions.saddle_point import SaddlePoint as SaddlePoint
-from kikuchi.inference.expansions.third_order import ThirdOrder as ThirdOrder
-from kikuchi.inference.messages.alpha_bp import AlphaBP as AlphaBP
-from kikuchi.inference.messages.alpha_bp import FractionalBP as FractionalBP
-from kikuchi.inference.messages.alpha_bp import with_prior as with_prior
-from kikuchi.inference.messages.belief_optimisation import BeliefOptimisation as BeliefOptimisation
-from kikuchi.inference.messages.belief_propagation import BeliefPropagation as BeliefPropagation
-from kikuchi.inference.messages.iterative_scaling import (
-    GeneralisedPropagatedScaling as GeneralisedPropagatedScaling,
-)
-from kikuchi.inference.messages.iterative_scaling import GeneralisedScaling as GeneralisedScaling
-from kikuchi.inference.messages.iterative_scaling import IterativeScaling as IterativeScaling
-from kikuchi.inference.messages.iterative_scaling import PropagatedScaling as PropagatedScaling
-from kikuchi.inference.messages.iterative_scaling import plug_in_scaling as plug_in_scaling
-from kikuchi.inference.messages.loopy_scaling import LoopyScaling as LoopyScaling
-from kikuchi.inference.messages.reweighted import reweighted_free_energy as reweighted_free_energy
-from kikuchi.inference.messages.tree_reweighted import TreeReweighted as TreeReweighted
-from kikuchi.inference.messages.unified_scaling import UnifiedScaling as UnifiedScaling
-from kikuchi.inference.messages.unified_scaling import UnifiedTreeScaling as UnifiedTreeScaling
-from kikuchi.inference.mini_buckets.weighted_mini_buckets import (
-    WeightedMiniBuckets as WeightedMiniBuckets,
-)
-from kikuchi.inference.mini_buckets.weighted_mini_buckets import (
-    mini_bucket_plan as mini_bucket_plan,
-)
-from kikuchi.inference.regions.generalised_bp import GeneralisedBP as GeneralisedBP
-from kikuchi.inference.regions.kikuchi import Kikuchi as Kikuchi
-from kikuchi.inference.registry import infer as infer
-from kikuchi.inference.registry import parse_method as parse_method
-from kikuchi.inference.sampling.gibbs import Gibbs as Gibbs
-from kikuchi.inference.trees.enumeration import Enumeration as Enumeration
-from kikuchi.inference.trees.junction_tree import JunctionTree as JunctionTree
-from kikuchi.inference.trees.junction_tree import plan as plan
-from kikuchi.inference.variational.clamping import Clamped as Clamped
-from kikuchi.inference.variational.mean_field import MeanField as MeanField
-from kikuchi.inference.variational.mixture_mean_field import MixtureMeanField as MixtureMeanField
-from kikuchi.inference.variational.mixture_mean_field import sample_set_bound as sample_set_bound
-from kikuchi.inference.variational.structured_mean_field import (
-    StructuredMeanField as StructuredMeanField,
-)
 from kikuchi.learning.data import Data as Data
 from kikuchi.learning.evaluation import evaluate as evaluate
 from kikuchi.learning.files import read_data as read_data
@@ -118,6 +76,48 @@ from kikuchi.learning.structure.hill_climb import hill_climb as hill_climb
 from kikuchi.learning.structure.induction import induce_features as induce_features
 from kikuchi.learning.structure.pc import pc as pc
 from kikuchi.learning.ties import FeatureMatrix as FeatureMatrix
+from kikuchi.methods.adaptive_tap import AdaptiveTap as AdaptiveTap
+from kikuchi.methods.alpha_bp import AlphaBP as AlphaBP
+from kikuchi.methods.alpha_bp import FractionalBP as FractionalBP
+from kikuchi.methods.alpha_bp import with_prior as with_prior
+from kikuchi.methods.belief_optimisation import BeliefOptimisation as BeliefOptimisation
+from kikuchi.methods.belief_propagation import BeliefPropagation as BeliefPropagation
+from kikuchi.methods.beliefs import Beliefs as Beliefs
+from kikuchi.methods.clamping import Clamped as Clamped
+from kikuchi.methods.enumeration import Enumeration as Enumeration
+from kikuchi.methods.generalised_bp import GeneralisedBP as GeneralisedBP
+from kikuchi.methods.gibbs import Gibbs as Gibbs
+from kikuchi.methods.iterative_scaling import (
+    GeneralisedPropagatedScaling as GeneralisedPropagatedScaling,
+)
+from kikuchi.methods.iterative_scaling import GeneralisedScaling as GeneralisedScaling
+from kikuchi.methods.iterative_scaling import IterativeScaling as IterativeScaling
+from kikuchi.methods.iterative_scaling import PropagatedScaling as PropagatedScaling
+from kikuchi.methods.iterative_scaling import plug_in_scaling as plug_in_scaling
+from kikuchi.methods.junction_tree import JunctionTree as JunctionTree
+from kikuchi.methods.kikuchi import Kikuchi as Kikuchi
+from kikuchi.methods.loopy_scaling import LoopyScaling as LoopyScaling
+from kikuchi.methods.mean_field import MeanField as MeanField
+from kikuchi.methods.mixture_mean_field import MixtureMeanField as MixtureMeanField
+from kikuchi.methods.mixture_mean_field import sample_set_bound as sample_set_bound
+from kikuchi.methods.plefka import Plefka as Plefka
+from kikuchi.methods.plefka import Tap as Tap
+from kikuchi.methods.registry import infer as infer
+from kikuchi.methods.registry import parse_method as parse_method
+from kikuchi.methods.saddle_point import SaddlePoint as SaddlePoint
+from kikuchi.methods.structured_mean_field import (
+    StructuredMeanField as StructuredMeanField,
+)
+from kikuchi.methods.third_order import ThirdOrder as ThirdOrder
+from kikuchi.methods.tree_reweighted import TreeReweighted as TreeReweighted
+from kikuchi.methods.unified_scaling import UnifiedScaling as UnifiedScaling
+from kikuchi.methods.unified_scaling import UnifiedTreeScaling as UnifiedTreeScaling
+from kikuchi.methods.weighted_mini_buckets import (
+    WeightedMiniBuckets as WeightedMiniBuckets,
+)
+from kikuchi.methods.weighted_mini_buckets import (
+    mini_bucket_plan as mini_bucket_plan,
+)
 from kikuchi.query.answers import Distributions as Distributions
 from kikuchi.query.answers import JointDistribution as JointDistribution
 from kikuchi.query.case_files import predict_file as predict_file

@@ -21,7 +21,7 @@ from kikuchi.applications.detection import (
     symbol_errors,
 )
 from kikuchi.core.errors import BudgetError, MethodError, ModelError
-from kikuchi.inference.registry import METHODS
+from kikuchi.methods.registry import METHODS
 
 
 def found(uses: ChannelUses, detector: str, **options: object) -> Detection:

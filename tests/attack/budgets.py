@@ -24,7 +24,7 @@ from attack.tally import Tally
 from kikuchi.core import budget as core_budget
 from kikuchi.core.errors import KikuchiError
 from kikuchi.graphs.factor_graph import Evidence
-from kikuchi.inference.registry import METHODS
+from kikuchi.methods.registry import METHODS
 from oracle import random_model
 
 _PART, _LEAST = 0.1, 0.3  # an overrun beyond both is a fault

@@ -20,9 +20,9 @@ import kikuchi as kk
 from attack.tally import Tally
 from kikuchi.core.errors import ImpossibleEvidenceError
 from kikuchi.core.options import option_hints, option_types
-from kikuchi.inference.beliefs import Beliefs
-from kikuchi.inference.method import Method
-from kikuchi.inference.registry import METHODS
+from kikuchi.methods.beliefs import Beliefs
+from kikuchi.methods.method import Method
+from kikuchi.methods.registry import METHODS
 
 MOST_STATES = 200
 METHODS_PER_MODEL = 4

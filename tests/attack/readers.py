@@ -464,8 +464,8 @@ def text_targets() -> Iterator[Target]:
     from kikuchi.data import example
     from kikuchi.ica.posteriors.posterior import POSTERIORS
     from kikuchi.ica.priors.prior import PRIORS
-    from kikuchi.inference.registry import METHODS
     from kikuchi.learning.registry import LEARNERS
+    from kikuchi.methods.registry import METHODS
 
     graph = example("asia")
 

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from attack.models import faults, make
-from kikuchi.inference.registry import METHODS
+from kikuchi.methods.registry import METHODS
 
 
 @pytest.mark.parametrize(

@@ -127,7 +127,7 @@ def test_every_posterior_with_densities_proposes(posterior, rows):
 def test_evidence_on_any_units(rows):
     fitted = net(layers=(2, 3)).fit(rows)
     graph = fitted.network_.to_factor_graph()
-    from kikuchi.inference.trees.enumeration import Enumeration
+    from kikuchi.methods.enumeration import Enumeration
 
     evidence = {0: 1, 5: 1, 9: 0}
     beliefs = Enumeration().run(graph, evidence=evidence)

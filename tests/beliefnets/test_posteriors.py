@@ -9,8 +9,8 @@ from kikuchi.beliefnets.kernels.tilted import best_xi, tilt
 from kikuchi.beliefnets.models import SigmoidNetwork
 from kikuchi.beliefnets.posteriors.base import parse_posterior
 from kikuchi.core.errors import BudgetError, MethodError
-from kikuchi.inference.trees.enumeration import Enumeration
-from kikuchi.inference.variational.mixture_mean_field import exact_mixture_bound
+from kikuchi.methods.enumeration import Enumeration
+from kikuchi.methods.mixture_mean_field import exact_mixture_bound
 
 FAMILIES = ("mean-field", "mixture:3", "chain", "quadratic")
 

@@ -14,7 +14,7 @@ from kikuchi.beliefnets.posteriors.third_order import (
     local_points,
     quadratic_form,
 )
-from kikuchi.inference.expansions.third_order import third_order_bound
+from kikuchi.methods.third_order import third_order_bound
 
 
 @pytest.mark.parametrize("form", ["layers", "any"])

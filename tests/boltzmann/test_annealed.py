@@ -16,7 +16,7 @@ from kikuchi.core.errors import BudgetError, MethodError
 from kikuchi.core.progress import silent
 from kikuchi.core.run import Run
 from kikuchi.core.trace import Trace
-from kikuchi.inference.sampling.annealing import (
+from kikuchi.engines.sampling.annealing import (
     WeightMean,
     acceptance_ratio,
     beta_steps,

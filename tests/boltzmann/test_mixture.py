@@ -20,7 +20,7 @@ from kikuchi.boltzmann.mixture import (
 )
 from kikuchi.boltzmann.units import GaussianUnits
 from kikuchi.core.errors import ModelError
-from kikuchi.inference.variational.mixture_mean_field import exact_mixture_bound
+from kikuchi.methods.mixture_mean_field import exact_mixture_bound
 
 ANNEALED = tuple(np.geomspace(60.0, 1.0, 9)[:-1])
 

@@ -23,7 +23,7 @@ from sklearn.utils.estimator_checks import check_estimator
 from kikuchi.boltzmann import RBM, BoltzmannMachine
 from kikuchi.boltzmann.exact import clamped, log_likelihood
 from kikuchi.core.errors import DataError, KikuchiError, MethodError
-from kikuchi.inference.sampling.annealing import LogZ
+from kikuchi.engines.sampling.annealing import LogZ
 
 PATTERNS = np.array([[1, 1, 1, 0, 0, 0], [0, 0, 0, 1, 1, 1], [1, 0, 1, 0, 1, 0]])
 ROWS = PATTERNS[np.random.default_rng(0).integers(0, 3, 300)]

@@ -22,7 +22,7 @@ from kikuchi.cli.inputs import split_methods
 from kikuchi.data import examples as bundled
 from kikuchi.graphs import formats
 from kikuchi.graphs.generators import GENERATORS
-from kikuchi.inference.registry import METHODS
+from kikuchi.methods.registry import METHODS
 from oracle import enumerate_exact
 
 # ---------------------------------------------------------------------- info

@@ -9,8 +9,8 @@ from cli_runner import run
 
 from kikuchi.cli.commands import warm_up
 from kikuchi.core.compiled import njit
-from kikuchi.inference.registry import METHODS
 from kikuchi.learning.registry import LEARNERS
+from kikuchi.methods.registry import METHODS
 
 
 def test_every_method_and_learner_is_named_once() -> None:

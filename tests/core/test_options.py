@@ -125,8 +125,8 @@ def test_facts_say_what_an_option_takes() -> None:
 
 
 def test_the_docstring_lists_every_option_also_inherited_ones() -> None:
-    from kikuchi.inference.registry import METHODS
     from kikuchi.learning.registry import LEARNERS
+    from kikuchi.methods.registry import METHODS
 
     for cls in (*METHODS.values(), *LEARNERS.values()):
         document = cls.__doc__ or ""
@@ -172,8 +172,8 @@ def test_a_registry_imports_when_asked_and_takes_new_classes() -> None:
 
 @pytest.mark.parametrize("nested", ["clamp:method=" * 5000, "clamp:method=(k=2," * 5000])
 def test_texts_within_texts_are_refused_by_depth(nested: str) -> None:
-    from kikuchi.inference.registry import METHODS
     from kikuchi.learning.registry import LEARNERS
+    from kikuchi.methods.registry import METHODS
 
     with pytest.raises(MethodError, match="more than 20 deep"):
         METHODS.parse(nested + "bp")
@@ -182,7 +182,7 @@ def test_texts_within_texts_are_refused_by_depth(nested: str) -> None:
 
 
 def test_numbers_beyond_every_float_are_refused() -> None:
-    from kikuchi.inference.registry import METHODS
+    from kikuchi.methods.registry import METHODS
 
     for text in ("bp:damping=", "bp:max_iterations=-", "gibbs:chains=-"):
         with pytest.raises(MethodError, match="option"):

@@ -13,8 +13,8 @@ import numpy as np
 import kikuchi as kk
 from kikuchi.core.compiling import COMPILING
 from kikuchi.core.errors import KikuchiError
-from kikuchi.inference.registry import METHODS
 from kikuchi.learning.registry import LEARNERS
+from kikuchi.methods.registry import METHODS
 
 warnings.simplefilter("ignore")
 rng = np.random.default_rng(5)

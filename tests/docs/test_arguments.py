@@ -141,7 +141,7 @@ def test_a_method_may_leave_its_words_to_the_base_class() -> None:
 
 def test_options_state_their_defaults_as_they_are() -> None:
     from kikuchi.boltzmann import RBM
-    from kikuchi.inference.registry import METHODS
+    from kikuchi.methods.registry import METHODS
 
     document = inspect.getdoc(RBM) or ""
     for field in dataclasses.fields(RBM):

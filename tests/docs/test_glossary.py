@@ -12,8 +12,8 @@ import kikuchi as kk
 from kikuchi.boltzmann.rules import RULES
 from kikuchi.cli.main import app
 from kikuchi.ica import POSTERIORS, PRIORS
-from kikuchi.inference.registry import METHODS
 from kikuchi.learning.registry import LEARNERS
+from kikuchi.methods.registry import METHODS
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "glossary.md"
 TEXT = PAGE.read_text(encoding="utf-8")

@@ -12,7 +12,7 @@ import pytest
 from project_tools import ROOT, load_tool
 
 house = load_tool("check_house")
-PUBLIC = {"read": "graphs", "infer": "inference"}
+PUBLIC = {"read": "graphs", "infer": "methods"}
 
 
 def imports(name: str, source: str) -> list[str]:
@@ -30,9 +30,9 @@ def test_the_project_keeps_the_rules() -> None:
 @pytest.mark.parametrize(
     ("name", "source"),
     [
-        ("inference/bp.py", "from kikuchi.graphs.factor_graph import FactorGraph"),
-        ("inference/bp.py", "from kikuchi.inference.kernels import bp_binary"),
-        ("inference/bp.py", "from .kernels import bp_binary"),
+        ("methods/bp.py", "from kikuchi.graphs.factor_graph import FactorGraph"),
+        ("methods/bp.py", "from kikuchi.methods.kernels import bp_binary"),
+        ("methods/bp.py", "from .kernels import bp_binary"),
         ("graphs/formats/uai.py", "from ..factor_graph import FactorGraph"),
         ("graphs/formats/uai.py", "import kikuchi.core.errors"),
         ("cli/main.py", "from kikuchi import __version__"),
@@ -50,18 +50,18 @@ def test_imports_that_go_down_are_allowed(name: str, source: str) -> None:
 @pytest.mark.parametrize(
     ("name", "source"),
     [
-        ("graphs/binary.py", "from kikuchi.inference.method import Method"),
-        ("graphs/binary.py", "def f():\n    from kikuchi.inference import method"),
-        ("graphs/formats/uai.py", "from ...inference import method"),
+        ("graphs/binary.py", "from kikuchi.methods.method import Method"),
+        ("graphs/binary.py", "def f():\n    from kikuchi.methods import method"),
+        ("graphs/formats/uai.py", "from ...methods import method"),
         ("graphs/binary.py", "from kikuchi import infer"),
         ("graphs/binary.py", "import kikuchi"),
         ("plots/beliefs.py", "from kikuchi.graphs.factor_graph import FactorGraph"),
         ("core/trace.py", "from kikuchi.plots import beliefs"),
-        ("inference/bp.py", "from kikuchi.data import grids"),
+        ("methods/bp.py", "from kikuchi.data import grids"),
         ("boltzmann/estimators/rbm.py", "from kikuchi.ica import priors"),
         ("reports/page.py", "from kikuchi.cli import main"),
         ("attic/old.py", "import numpy"),
-        ("inference/registry.py", "METHODS = {'x': 'kikuchi.neural.region_networks:Renn'}"),
+        ("methods/registry.py", "METHODS = {'x': 'kikuchi.neural.region_networks:Renn'}"),
     ],
 )
 def test_imports_that_do_not_are_faults(name: str, source: str) -> None:

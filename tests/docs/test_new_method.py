@@ -13,7 +13,7 @@ import pytest
 from project_tools import ROOT, load_tool
 
 import kikuchi as kk
-from kikuchi.inference.registry import METHODS
+from kikuchi.methods.registry import METHODS
 from kikuchi.reports.facts import describe
 
 examples = load_tool("examples")
@@ -52,13 +52,13 @@ def copy(tmp_path_factory: pytest.TempPathFactory) -> Path:
         if (ROOT / "tests" / name).is_file():
             (root / "tests").mkdir(exist_ok=True)
             shutil.copy(ROOT / "tests" / name, root / "tests" / name)
-    shutil.copytree(ROOT / "tests" / "inference", root / "tests" / "inference")
+    shutil.copytree(ROOT / "tests" / "methods", root / "tests" / "methods")
     shutil.copy(ROOT / "pyproject.toml", root)
     titled = {fence.title: fence.text for fence in examples.fences(GUIDE.read_text())}
     for title, text in titled.items():
         if title.startswith(("src/", "tests/")):
             (root / title).write_text(text)
-    registry = root / "src" / "kikuchi" / "inference" / "registry.py"
+    registry = root / "src" / "kikuchi" / "methods" / "names.py"
     text, count = re.subn(r'(        "auto": .*\n)', rf"\1{titled['line']}", registry.read_text())
     assert count == 1
     registry.write_text(text)
@@ -87,8 +87,8 @@ def test_the_documents_know_the_new_method(copy: Path) -> None:
 
 
 def test_the_tests_of_the_guide_and_of_all_methods_hold_for_it(copy: Path) -> None:
-    files = ["sampling/test_importance.py", "test_method.py", "test_capabilities.py"]
-    paths = [f"tests/inference/{file}" for file in files]
+    files = ["test_importance.py", "test_method.py", "test_capabilities.py"]
+    paths = [f"tests/methods/{file}" for file in files]
     said = _run(copy, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-k", "importance", *paths)
     assert re.search(r"\d+ passed", said) or "100%" in said
 

@@ -48,7 +48,7 @@ def test_pictures_and_pages_exist() -> None:
 
 def test_methods_and_commands_named_exist() -> None:
     from kikuchi.cli.main import app
-    from kikuchi.inference.registry import METHODS
+    from kikuchi.methods.registry import METHODS
 
     table = TEXT[TEXT.index("| kind | methods |") : TEXT.index("Learners fit the tables")]
     named = {name for line in table.splitlines() for name in re.findall(r"`([a-z-]+)`", line)}

@@ -180,7 +180,7 @@ def loops_of(python: Path) -> Path:
 @pytest.mark.seconds(3600)
 def test_the_wheel_of_make_wheel_compiles_nothing(compiled: Path, tmp_path: Path) -> None:
     """On models and rows other than those that the loops were compiled with."""
-    from kikuchi.inference.registry import METHODS
+    from kikuchi.methods.registry import METHODS
 
     program = (ROOT / "tests" / "docs" / "first_calls.py").read_text(encoding="utf-8")
     done = run(compiled, "-c", program, cwd=tmp_path, seconds=1800)
@@ -219,7 +219,7 @@ def test_a_wheel_that_does_not_fit_falls_back_with_the_same_answer(
         for path in folder.glob("*/*.nbc"):
             path.write_bytes(path.read_bytes()[:100])
     elif fault == "source":
-        for path in folder.glob("kikuchi.inference.trees*"):
+        for path in folder.glob("kikuchi.engines.trees*"):
             shutil.move(path, path.with_name(f"{path.name[:-16]}{'0' * 16}"))
     (folder / "manifest.json").write_text(json.dumps(manifest))
     done = run(compiled, "-c", _ANSWER, cwd=tmp_path, seconds=600)

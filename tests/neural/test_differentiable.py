@@ -22,8 +22,8 @@ from kikuchi.core.errors import (
     MissingExtraError,
     ModelError,
 )
-from kikuchi.inference.expansions.linear_response import CRITICAL
-from kikuchi.inference.expansions.table_response import ReweightedResponse
+from kikuchi.engines.response.linear_response import CRITICAL
+from kikuchi.engines.response.table_response import ReweightedResponse
 from kikuchi.neural import (
     beliefs,
     chain_graph,

@@ -10,7 +10,7 @@ import pytest
 
 import kikuchi as kk
 from kikuchi.core.errors import ImpossibleEvidenceError
-from kikuchi.inference.trees.junction_tree import JunctionTree
+from kikuchi.methods.junction_tree import JunctionTree
 from kikuchi.neural import beliefs, chain_graph, crf_loss, log_z, marginals, pairwise_tables
 from kikuchi.neural.differentiable import kernel_of
 from kikuchi.neural.fixed_points import TreeSolver

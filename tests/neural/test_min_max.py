@@ -11,8 +11,8 @@ import pytest
 import kikuchi as kk
 from kikuchi.core.budget import Budget
 from kikuchi.core.errors import KikuchiError
+from kikuchi.engines.regions.engine import RegionBeliefs
 from kikuchi.graphs.regions.builders import region_graph
-from kikuchi.inference.regions.engine import RegionBeliefs
 from kikuchi.neural import RegionMinMax
 from kikuchi.neural.min_max import potential_matrix
 from oracle import random_model

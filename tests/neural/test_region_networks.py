@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 import kikuchi as kk
+from kikuchi.engines.regions.engine import RegionBeliefs
 from kikuchi.graphs.regions.builders import region_graph
-from kikuchi.inference.regions.engine import RegionBeliefs
-from kikuchi.inference.regions.kikuchi import PenalisedEnergy
+from kikuchi.methods.kikuchi import PenalisedEnergy
 from kikuchi.neural.attention import NetworkDescent, _functions, padded_roots
 
 jax = pytest.importorskip("jax")

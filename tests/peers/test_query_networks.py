@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import kikuchi as kk
-from kikuchi.inference.trees.junction_tree import JunctionTree
+from kikuchi.methods.junction_tree import JunctionTree
 from kikuchi.query.cache import cache_of
 
 QUICK = ("asia", "alarm", "sachs", "insurance", "win95pts")

@@ -177,9 +177,9 @@ def test_records_of_the_standard_logging_module(caplog: pytest.LogCaptureFixture
     kk.infer(kk.complete(12, seed=0, coupling=3.0), "bp:max_iterations=2")
     kk.learn(COIN, [[1], [0]], "pseudo")
     said = [(r.name, r.levelname, r.getMessage()) for r in caplog.records]
-    assert any(n == "kikuchi.inference" and "auto chose jt" in text for n, _, text in said)
-    assert any(n == "kikuchi.inference.plan" and "width 6" in text for n, _, text in said)
-    warned = [text for n, level, text in said if level == "WARNING" and n == "kikuchi.inference"]
+    assert any(n == "kikuchi.methods" and "auto chose jt" in text for n, _, text in said)
+    assert any(n == "kikuchi.methods.plan" and "width 6" in text for n, _, text in said)
+    warned = [text for n, level, text in said if level == "WARNING" and n == "kikuchi.methods"]
     assert any("not converged" in text for text in warned)
     assert any(n == "kikuchi.learning" and "pseudo" in text for n, _, text in said)
 

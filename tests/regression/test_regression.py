@@ -15,7 +15,7 @@ import pytest
 import kikuchi as kk
 from kikuchi.core.errors import KikuchiError
 from kikuchi.data.examples import examples
-from kikuchi.inference.registry import METHODS
+from kikuchi.methods.registry import METHODS
 
 VALUES = Path(__file__).with_name("values.json")
 SAMPLED = {"gibbs"}  # their last digits depend on the machine's rounding

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 import kikuchi as kk
-from kikuchi.inference.messages.belief_propagation import BeliefPropagation
+from kikuchi.methods.belief_propagation import BeliefPropagation
 from kikuchi.reports.comparison import compare
 
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from kikuchi.applications.detection import channel_uses, detect, symbol_errors
-from kikuchi.inference.bounds.certificates import certify
+from kikuchi.engines.certificates import certify
 from kikuchi.plots import to_svg
 from kikuchi.reproduce import find_experiment, reproduce
 from kikuchi.reproduce.experiment import Finished, verdict_of

@@ -21,7 +21,7 @@ from kikuchi.core.arrays import Array, Ints
 from kikuchi.core.errors import MethodError
 from kikuchi.core.numerics import logsumexp
 from kikuchi.core.seeds import Seed, generator, kernel_seeds
-from kikuchi.inference.sampling.annealing import LogZ, WeightMean, bracket
+from kikuchi.engines.sampling.annealing import LogZ, WeightMean, bracket
 from kikuchi.training.likelihoods import RowLikelihoods
 
 _BLOCK = 4_000_000  # numbers of one block of draws

@@ -36,7 +36,7 @@ from kikuchi.core.progress import silent
 from kikuchi.core.run import Run, Step
 from kikuchi.core.seeds import Seed, generator
 from kikuchi.core.trace import Trace
-from kikuchi.inference.sampling.annealing import LogZ, Schedule, beta_steps, bracket
+from kikuchi.engines.sampling.annealing import LogZ, Schedule, beta_steps, bracket
 
 Array = NDArray[Any]
 

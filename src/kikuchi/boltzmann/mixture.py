@@ -22,9 +22,9 @@ from kikuchi.core.budget import Budget
 from kikuchi.core.errors import ModelError
 from kikuchi.core.progress import silent
 from kikuchi.core.trace import Trace
-from kikuchi.inference.graph_arrays import GraphArrays, flatten
-from kikuchi.inference.method import MethodRun
-from kikuchi.inference.variational.mixture_mean_field import (
+from kikuchi.engines.run import MethodRun
+from kikuchi.graphs.graph_arrays import GraphArrays, flatten
+from kikuchi.methods.mixture_mean_field import (
     Mixture,
     make_mixture,
     mixture_bound,
@@ -145,7 +145,7 @@ class _MixtureAscent:
 
     def sweep(self, temperature: float) -> float:
         """Every block once; answers the largest change of a probability."""
-        from kikuchi.inference.variational.kernels.mixture_mean_field import overlaps, sweep
+        from kikuchi.engines.mean_field.kernels.mixture_mean_field import overlaps, sweep
 
         overlaps(self.flat.state_offsets, self.mixture)  # sums and differences drift
         self.sweeps += 1
@@ -176,7 +176,7 @@ def _as_mixture(flat: GraphArrays, start: JointMixture) -> Mixture:
 
 
 def _follow_gradients(flat: GraphArrays, mixture: Mixture, limit: int) -> Mixture:
-    from kikuchi.inference.variational.mixture_gradient import maximise
+    from kikuchi.engines.mean_field.mixture_gradient import maximise
 
     run = MethodRun(Budget().start(), silent, Trace(), 0.0)
     return maximise(flat, mixture, limit, run)[0]

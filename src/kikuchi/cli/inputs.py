@@ -15,7 +15,7 @@ from kikuchi.core.text import is_whole
 
 if TYPE_CHECKING:
     from kikuchi.graphs.factor_graph import FactorGraph
-    from kikuchi.inference.method import Method
+    from kikuchi.methods.method import Method
 
 EXAMPLE = "example:"
 STANDARD_INPUT = "-"
@@ -94,7 +94,7 @@ def make_budget(seconds: float | None, memory: str | None) -> Budget:
 
 def choose_method(word: str, seed: int | None) -> Method:
     """A method from its text, with the seed put in if it has one."""
-    from kikuchi.inference.registry import parse_method
+    from kikuchi.methods.registry import parse_method
 
     return with_seed(parse_method(word), seed)
 

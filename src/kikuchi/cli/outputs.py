@@ -19,8 +19,8 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
     from kikuchi.graphs.factor_graph import FactorGraph
-    from kikuchi.inference.beliefs import Beliefs
-    from kikuchi.inference.method import Method
+    from kikuchi.methods.beliefs import Beliefs
+    from kikuchi.methods.method import Method
 
 STANDARD_OUTPUT = Path("-")
 MARGINAL_SUFFIXES = (".mar", ".csv", ".pr")

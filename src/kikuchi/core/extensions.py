@@ -16,7 +16,7 @@ def extend(home: str, entries: Mapping[str, str]) -> None:
 
     Parameters
     ----------
-    home : the package of the registry, such as "kikuchi.inference".
+    home : the package of the registry, such as "kikuchi.methods".
     entries : name -> "package.module:Class".
 
     >>> extend("kikuchi.nowhere", {"mine": "package.module:Mine"})

@@ -19,8 +19,8 @@ logging.getLogger(ROOT).addHandler(logging.NullHandler())
 def logger(room: str) -> logging.Logger:
     """The logger of a room of the package.
 
-    >>> logger("inference").name
-    'kikuchi.inference'
+    >>> logger("methods").name
+    'kikuchi.methods'
     """
     return logging.getLogger(f"{ROOT}.{room}")
 

@@ -89,21 +89,22 @@ class Registry(Mapping[str, type[T]], Generic[T]):
 
     `entries` maps a name to `module:Class` below the package `home`, or to the class itself; the
     classes carry the same `kind`. What rooms above have added to this `home` (`core.extensions`)
-    comes after the entries, by whole paths.
+    comes after the entries, by whole paths; None keeps the place of such a name among the entries.
 
-    >>> from kikuchi.inference.registry import METHODS
+    >>> from kikuchi.methods.registry import METHODS
     >>> METHODS.find("bp").__name__, METHODS.parse("bp:damping=0.5").damping
     ('BeliefPropagation', 0.5)
     """
 
-    def __init__(self, home: str, kind: str, entries: Mapping[str, str | type[T]]) -> None:
+    def __init__(self, home: str, kind: str, entries: Mapping[str, str | type[T] | None]) -> None:
         self.home = home
         self.kind = kind
+        added = extensions(home)
         own = {
-            name: f"{home}.{entry}" if isinstance(entry, str) else entry
+            name: f"{home}.{entry}" if isinstance(entry, str) else entry or added[name]
             for name, entry in entries.items()
         }
-        self._entries: dict[str, str | type[T]] = {**own, **extensions(home)}
+        self._entries: dict[str, str | type[T]] = {**own, **added}
 
     def __getitem__(self, name: str) -> type[T]:
         entry = self._entries[name]

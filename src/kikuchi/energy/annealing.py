@@ -31,7 +31,7 @@ from kikuchi.core.trace import Trace
 from kikuchi.energy.energies import Energy, square_experts
 from kikuchi.energy.radial import RadialMap
 from kikuchi.energy.samplers import ChainMoves
-from kikuchi.inference.sampling.annealing import LogZ, beta_steps, bracket
+from kikuchi.engines.sampling.annealing import LogZ, beta_steps, bracket
 from kikuchi.training.optimiser import precision
 
 _PIECE = 50  # steps of beta in one compiled loop: how often the clock is seen

@@ -40,7 +40,7 @@ from kikuchi.energy.preparation import Patches, Preparation
 from kikuchi.energy.samplers import ChainMoves, sample_chains
 from kikuchi.energy.start import STARTS, directions_of_rows, independent_components
 from kikuchi.energy.whitening import Whitening
-from kikuchi.inference.sampling.annealing import LogZ
+from kikuchi.engines.sampling.annealing import LogZ
 from kikuchi.training.checkpoint import Arrays, part, prefixed
 from kikuchi.training.estimator import (
     ConvergenceWarning,

@@ -1,5 +1,8 @@
 """Engines: arrays in, arrays out, without options, texts, results or files.
 
-`loops` drives what is iterative: states, fixed points and how a run ends. `tables` knows strides:
-where the entries of one table lie in another.
+Each folder holds one kind of computation with its compiled loops: `messages` (message passing with
+weights, steps and clamped marginals), `trees` (junction trees), `regions`, `mean_field`,
+`mini_buckets`, `sampling`, `units` (dense weights and fields) and `response` (linear response of
+fixed points). `loops` drives what is iterative, `tables` knows strides, and `run` holds the clock
+and the solution that an engine ends with.
 """

@@ -94,3 +94,23 @@ def conditioned(graph: FactorGraph, observed: dict[int, int]) -> Conditioned:
         validate=False,
     )
     return Conditioned(reduced, graph, observed, variables, kept_factors)
+
+
+def expand_factors(reduced: Conditioned, tables: Array) -> Array:
+    """Factor beliefs of the original graph from those of the reduced one."""
+    graph = reduced.original
+    out = np.zeros(graph.log_tables.size)
+    position = {int(a): k for k, a in enumerate(reduced.factors)}
+    offsets = reduced.graph.table_offsets
+    if not reduced.observed:
+        return tables
+    for a in range(graph.n_factors):
+        block = out[graph.table_offsets[a] : graph.table_offsets[a + 1]].reshape(graph.shape(a))
+        where = tuple(reduced.observed.get(v, slice(None)) for v in graph.scope(a))
+        k = position.get(a)
+        if k is None:
+            block[where] = 1.0
+        else:
+            values = tables[offsets[k] : offsets[k + 1]]
+            block[where] = values.reshape(block[where].shape)
+    return out

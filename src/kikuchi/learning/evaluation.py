@@ -125,7 +125,7 @@ def log_z_bounds(
     graph: FactorGraph, budget: Budget
 ) -> tuple[float | None, float | None, Array | None]:
     """Bounds on log Z (equal if exact inference fits), and marginals."""
-    from kikuchi.inference.registry import parse_method
+    from kikuchi.methods.registry import parse_method
 
     beliefs = parse_method("auto").run(graph, budget=budget)
     return beliefs.log_z_lower, beliefs.log_z_upper, beliefs.flat_marginals

@@ -98,7 +98,7 @@ class Fit:
 
     def plot(self) -> Figure:
         """The fitted model with its marginals, as `kk.infer(fit.graph).plot()` draws them."""
-        from kikuchi.inference.registry import infer
+        from kikuchi.methods.registry import infer
 
         return infer(self.graph).plot()
 

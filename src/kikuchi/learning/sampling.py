@@ -14,12 +14,12 @@ from kikuchi.core import seeds
 from kikuchi.core.arrays import Ints
 from kikuchi.core.budget import Budget, RunLimits, limits, named_limits
 from kikuchi.core.errors import BudgetError, KikuchiError, MethodError
+from kikuchi.engines.feasibility import Constraints
+from kikuchi.engines.sampling.sweepers import make_sweeper
+from kikuchi.engines.trees.calibrated import plan
 from kikuchi.graphs._checks import check_graph
 from kikuchi.graphs.factor_graph import Evidence, FactorGraph
-from kikuchi.inference.bounds.feasibility import Constraints
-from kikuchi.inference.graph_arrays import flatten
-from kikuchi.inference.sampling.sweepers import make_sweeper
-from kikuchi.inference.trees.junction_tree import plan
+from kikuchi.graphs.graph_arrays import flatten
 
 _MOST_CHAINS = 64
 _BURN_IN = 1000  # sweeps

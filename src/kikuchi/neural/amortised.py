@@ -23,9 +23,9 @@ from kikuchi.core.extras import extras_named
 from kikuchi.core.numerics import entropy
 from kikuchi.graphs.binary import binary_pairwise_fault, spin_factors
 from kikuchi.graphs.factor_graph import FactorGraph
-from kikuchi.inference.beliefs import Beliefs
-from kikuchi.inference.method import Method
-from kikuchi.inference.registry import parse_method
+from kikuchi.methods.beliefs import Beliefs
+from kikuchi.methods.method import Method
+from kikuchi.methods.registry import parse_method
 from kikuchi.training.model import PytreeModel
 from kikuchi.training.rule import LossRule
 from kikuchi.training.trainer import train
@@ -340,7 +340,7 @@ def _reading(graph: FactorGraph, padded: Array) -> tuple[Array, float]:
 
 def _mean_field_bound(graph: FactorGraph, q: Array) -> float:
     """sum_a E_q[log phi_a] + H(q) of the product of these marginals: never above log Z."""
-    from kikuchi.inference.expansions.table_response import factor_groups
+    from kikuchi.engines.response.table_response import factor_groups
 
     bound = float(entropy(q)) + graph.log_constant
     for group in factor_groups(graph):

@@ -26,9 +26,9 @@ from kikuchi.core.errors import DataError, KikuchiError, MethodError, MissingExt
 from kikuchi.core.extras import install
 from kikuchi.core.numerics import entropy, xlogy
 from kikuchi.core.run import State
+from kikuchi.engines.messages.reweighted import ReweightedMessages
+from kikuchi.engines.response.table_response import factor_groups
 from kikuchi.graphs.factor_graph import FactorGraph
-from kikuchi.inference.expansions.table_response import factor_groups
-from kikuchi.inference.messages.reweighted import ReweightedMessages
 from kikuchi.learning.data import Data
 from kikuchi.learning.likelihood.surrogate import appearances
 from kikuchi.neural.attention import saved_leaves, with_leaves

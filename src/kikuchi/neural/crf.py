@@ -18,7 +18,7 @@ from kikuchi.core.errors import DataError, ModelError
 from kikuchi.core.extras import extras_named
 from kikuchi.graphs.factor_graph import FactorGraph
 from kikuchi.graphs.traced import is_traced
-from kikuchi.inference.method import Method
+from kikuchi.methods.method import Method
 from kikuchi.neural.differentiable import log_z
 
 _MOST_STATES = 1000  # of one variable of a structure

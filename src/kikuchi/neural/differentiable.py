@@ -26,12 +26,12 @@ from kikuchi.core.arrays import Array, Ints
 from kikuchi.core.budget import Budget
 from kikuchi.core.errors import ImpossibleEvidenceError, MethodError
 from kikuchi.core.extras import extras_named
+from kikuchi.engines.response.table_response import TableResponse
 from kikuchi.graphs._checks import all_zero_factors
 from kikuchi.graphs.factor_graph import Evidence, FactorGraph
 from kikuchi.graphs.traced import TracedGraph
-from kikuchi.inference.expansions.table_response import TableResponse
-from kikuchi.inference.method import Method
-from kikuchi.inference.registry import parse_method
+from kikuchi.methods.method import Method
+from kikuchi.methods.registry import parse_method
 from kikuchi.neural.fixed_points import FixedPoint, RowsSolver, Solver, numbers
 from kikuchi.neural.solvers import solver_for
 

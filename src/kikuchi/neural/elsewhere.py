@@ -11,7 +11,7 @@ from kikuchi.core.budget import Budget
 from kikuchi.core.errors import MissingExtraError, ModelError
 from kikuchi.core.extras import install
 from kikuchi.graphs.factor_graph import FactorGraph
-from kikuchi.inference.method import Method
+from kikuchi.methods.method import Method
 from kikuchi.neural.differentiable import kernel_of, log_z
 
 

@@ -22,19 +22,21 @@ from kikuchi.core.errors import ImpossibleEvidenceError, KikuchiError, MethodErr
 from kikuchi.core.numerics import entropy
 from kikuchi.core.progress import silent
 from kikuchi.core.trace import Trace
-from kikuchi.graphs._checks import check_size
-from kikuchi.graphs.factor_graph import FactorGraph
-from kikuchi.inference.beliefs import Beliefs
-from kikuchi.inference.expansions.table_response import (
+from kikuchi.engines.response.table_response import (
     MeanFieldResponse,
     ReweightedResponse,
     TableResponse,
 )
-from kikuchi.inference.messages.tree_reweighted import TreeReweighted
-from kikuchi.inference.method import Method, MethodRun
-from kikuchi.inference.regions.generalised_bp import GeneralisedBP
-from kikuchi.inference.regions.kikuchi import Kikuchi
-from kikuchi.inference.trees.junction_tree import JunctionTree, unconditioned
+from kikuchi.engines.run import MethodRun
+from kikuchi.engines.trees.calibrated import unconditioned
+from kikuchi.graphs._checks import check_size
+from kikuchi.graphs.factor_graph import FactorGraph
+from kikuchi.methods.beliefs import Beliefs
+from kikuchi.methods.generalised_bp import GeneralisedBP
+from kikuchi.methods.junction_tree import JunctionTree
+from kikuchi.methods.kikuchi import Kikuchi
+from kikuchi.methods.method import Method
+from kikuchi.methods.tree_reweighted import TreeReweighted
 
 
 @dataclass(frozen=True)
@@ -167,9 +169,9 @@ class RegionSolver(Solver):
         super().__init__(graph, method, budget)
 
     def _solve(self, graph: FactorGraph) -> FixedPoint:
-        from kikuchi.inference.bounds.feasibility import require_possible
-        from kikuchi.inference.regions.engine import region_beliefs
-        from kikuchi.inference.regions.response import RegionResponse
+        from kikuchi.engines.feasibility import require_possible
+        from kikuchi.engines.regions.engine import region_beliefs
+        from kikuchi.engines.regions.response import RegionResponse
 
         method = self.method
         assert isinstance(method, Kikuchi | GeneralisedBP)  # `solver_for` saw to it
@@ -192,7 +194,7 @@ class TreeSolver(Solver):
     """Exact: one junction tree for all tables."""
 
     def __init__(self, graph: FactorGraph, method: Method, budget: Budget) -> None:
-        from kikuchi.inference.trees.plan import make_plan
+        from kikuchi.engines.trees.plan import make_plan
 
         assert isinstance(method, JunctionTree)  # `solver_for` saw to it
         super().__init__(graph, method, budget)
@@ -201,9 +203,9 @@ class TreeSolver(Solver):
             self.plan = make_plan(unconditioned(graph), method.order, method.seed, clock)
 
     def _solve(self, graph: FactorGraph) -> FixedPoint:
-        from kikuchi.inference.trees.engine import Watch, propagate
-        from kikuchi.inference.trees.plan import factor_targets
-        from kikuchi.inference.trees.response import ExactResponse
+        from kikuchi.engines.trees.engine import Watch, propagate
+        from kikuchi.engines.trees.plan import factor_targets
+        from kikuchi.engines.trees.response import ExactResponse
 
         plan = replace(self.plan, conditioned=unconditioned(graph))
         watch = Watch(self.budget.start())
@@ -243,7 +245,7 @@ def not_converged(method: Method, stopped: str, residual: float) -> KikuchiError
 
 def marginals_of(graph: FactorGraph, factors: Array) -> Array:
     """Flat marginals from flat factor beliefs; variables of no factor are uniform."""
-    from kikuchi.inference.expansions.table_response import factor_groups
+    from kikuchi.engines.response.table_response import factor_groups
 
     out = np.repeat(1.0 / graph.cardinalities, graph.cardinalities)
     for group in factor_groups(graph):

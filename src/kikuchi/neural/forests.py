@@ -12,7 +12,7 @@ import numpy as np
 from kikuchi.core.arrays import Array, Ints
 from kikuchi.core.budget import Budget
 from kikuchi.graphs.factor_graph import FactorGraph
-from kikuchi.inference.method import Method
+from kikuchi.methods.method import Method
 from kikuchi.neural.fixed_points import RowsSolver
 from kikuchi.neural.kernels import forests as kernels
 

@@ -25,9 +25,9 @@ from kikuchi.core.errors import DataError
 from kikuchi.core.numerics import xlogy
 from kikuchi.core.options import option
 from kikuchi.core.run import State, Step
+from kikuchi.engines.regions.engine import RegionBeliefs
 from kikuchi.graphs.factor_graph import FactorGraph
 from kikuchi.graphs.regions.builders import region_graph
-from kikuchi.inference.regions.engine import RegionBeliefs
 from kikuchi.learning.data import Data
 from kikuchi.learning.learner import FitRun, Learned, check_undirected
 from kikuchi.neural.region_energy import EnergyDescent, EnergySettings

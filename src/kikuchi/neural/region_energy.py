@@ -19,8 +19,8 @@ from kikuchi.core.budget import require_memory
 from kikuchi.core.options import option
 from kikuchi.core.run import State, Step
 from kikuchi.engines.loops.state import Iterations
-from kikuchi.inference.regions.engine import RegionBeliefs
-from kikuchi.inference.regions.kikuchi import PenalisedEnergy
+from kikuchi.engines.regions.engine import RegionBeliefs
+from kikuchi.methods.kikuchi import PenalisedEnergy
 from kikuchi.neural.attention import NetworkDescent, network_bytes, padded_roots
 
 

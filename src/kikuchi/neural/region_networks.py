@@ -13,10 +13,11 @@ from typing import ClassVar
 
 from kikuchi.engines.loops.iterate import iterate
 from kikuchi.engines.loops.state import Iterations
+from kikuchi.engines.regions.engine import region_beliefs
+from kikuchi.engines.run import MethodRun, Solution
 from kikuchi.graphs.factor_graph import FactorGraph
-from kikuchi.inference.method import Method, MethodRun, Solution, option
-from kikuchi.inference.regions.engine import region_beliefs
-from kikuchi.inference.regions.generalised_bp import read_regions
+from kikuchi.methods.generalised_bp import read_regions
+from kikuchi.methods.method import Method, option
 from kikuchi.neural.region_energy import EnergyDescent, EnergySettings
 
 _ADVICE = "more max_iterations, a larger penalty, or kikuchi, which minimises the same energy"

@@ -5,13 +5,13 @@ from __future__ import annotations
 from kikuchi.core.budget import Budget
 from kikuchi.core.errors import MethodError
 from kikuchi.graphs.factor_graph import FactorGraph
-from kikuchi.inference.messages.belief_propagation import BeliefPropagation
-from kikuchi.inference.messages.tree_reweighted import TreeReweighted
-from kikuchi.inference.method import Method
-from kikuchi.inference.regions.generalised_bp import GeneralisedBP
-from kikuchi.inference.regions.kikuchi import Kikuchi
-from kikuchi.inference.trees.junction_tree import JunctionTree
-from kikuchi.inference.variational.mean_field import MeanField
+from kikuchi.methods.belief_propagation import BeliefPropagation
+from kikuchi.methods.generalised_bp import GeneralisedBP
+from kikuchi.methods.junction_tree import JunctionTree
+from kikuchi.methods.kikuchi import Kikuchi
+from kikuchi.methods.mean_field import MeanField
+from kikuchi.methods.method import Method
+from kikuchi.methods.tree_reweighted import TreeReweighted
 from kikuchi.neural.fixed_points import (
     MeanFieldSolver,
     MessageSolver,

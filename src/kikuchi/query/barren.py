@@ -90,7 +90,8 @@ def marginals_by_parts(
     scopes = zip(graph.children.tolist(), map(graph.scope, range(graph.n_factors)), strict=True)
     parents = {u for child, scope in scopes if child in wanted for u in scope if u != child}
     last = [v for v in asked if v not in parents]
-    from kikuchi.inference.trees.junction_tree import JunctionTree, plan
+    from kikuchi.engines.trees.calibrated import plan
+    from kikuchi.methods.junction_tree import JunctionTree
 
     limit = plan(graph, order="min-fill").seconds() / 2
     if len(last) < 2 or len(last) * _PART_SECONDS > limit:

@@ -36,7 +36,7 @@ from kikuchi.core.progress import ProgressOption, shown
 from kikuchi.core.tables import open_parquet, parquet_module
 from kikuchi.core.text import from_cell, spreadsheet_cell
 from kikuchi.graphs.factor_graph import FactorGraph, Variable
-from kikuchi.inference.method import Method
+from kikuchi.methods.method import Method
 from kikuchi.query.cases import Cases, CellReader
 from kikuchi.query.foreign import as_model
 from kikuchi.query.predict import (

@@ -22,8 +22,8 @@ from kikuchi.core.errors import BudgetError, ImpossibleEvidenceError, ModelError
 from kikuchi.core.labelled import html_facts
 from kikuchi.core.text import printable
 from kikuchi.graphs.factor_graph import FactorGraph, Variable
-from kikuchi.inference.method import certain_bounds
-from kikuchi.inference.registry import infer
+from kikuchi.methods.method import certain_bounds
+from kikuchi.methods.registry import infer
 from kikuchi.query.cache import cache_of
 from kikuchi.query.conflicts import impossible
 from kikuchi.query.foreign import as_model

@@ -17,8 +17,8 @@ from kikuchi.core.arrays import Array, Ints, Mask
 from kikuchi.core.budget import Clock
 from kikuchi.core.errors import BudgetError
 from kikuchi.graphs.factor_graph import FactorGraph
-from kikuchi.inference.messages.belief_propagation import BeliefPropagation, forest_passes
-from kikuchi.inference.method import Method
+from kikuchi.methods.belief_propagation import BeliefPropagation, forest_passes
+from kikuchi.methods.method import Method
 from kikuchi.query.kernels import message_rows as kernels
 from kikuchi.query.kernels.message_rows import RowGraph, RowState
 from kikuchi.query.patterns import States

@@ -19,19 +19,19 @@ from kikuchi.core.arrays import Array, Ints, Mask, offsets_of
 from kikuchi.core.budget import Budget, Clock
 from kikuchi.core.errors import ImpossibleEvidenceError
 from kikuchi.engines.kernels.tables import project
+from kikuchi.engines.small_work import loops_for, loops_for_rows
 from kikuchi.engines.tables import strides
-from kikuchi.graphs.conditioned import Conditioned
-from kikuchi.graphs.factor_graph import FactorGraph
-from kikuchi.inference.small_work import loops_for, loops_for_rows
-from kikuchi.inference.trees.engine import Watch, propagate
-from kikuchi.inference.trees.plan import (
+from kikuchi.engines.trees.engine import Watch, propagate
+from kikuchi.engines.trees.plan import (
     TreePlan,
     joint_target,
     make_plan,
     no_targets,
     variable_targets,
 )
-from kikuchi.inference.trees.shape import MarginalTargets
+from kikuchi.engines.trees.shape import MarginalTargets
+from kikuchi.graphs.conditioned import Conditioned
+from kikuchi.graphs.factor_graph import FactorGraph
 from kikuchi.query.kernels.evidence_rows import (
     DEAD,
     GOOD,

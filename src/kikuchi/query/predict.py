@@ -19,8 +19,8 @@ from kikuchi.core.labelled import pandas_module
 from kikuchi.core.log import logger, warn_caller
 from kikuchi.core.progress import Progress, ProgressOption, shown, silent
 from kikuchi.graphs.factor_graph import FactorGraph, Variable
-from kikuchi.inference.method import Method
-from kikuchi.inference.registry import infer, parse_method
+from kikuchi.methods.method import Method
+from kikuchi.methods.registry import infer, parse_method
 from kikuchi.query.cache import cache_of
 from kikuchi.query.cases import UNSEEN, Cases, read_cases
 from kikuchi.query.conflicts import impossible
@@ -401,7 +401,7 @@ def _inferred_rows(
     """Rows by an approximate method: side by side where it is `bp` and there are several rows in
     all, else by a run for each.
     """
-    from kikuchi.inference.messages.belief_propagation import BeliefPropagation
+    from kikuchi.methods.belief_propagation import BeliefPropagation
     from kikuchi.query.message_rows import MessageRows, takes
 
     rows = np.arange(len(states))

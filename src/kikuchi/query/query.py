@@ -20,9 +20,9 @@ from kikuchi.core.budget import Budget, Clock, limits
 from kikuchi.core.errors import EvidenceError, KikuchiError, ModelError
 from kikuchi.core.progress import Progress, ProgressOption, shown
 from kikuchi.graphs.factor_graph import FactorGraph, Variable
-from kikuchi.inference.beliefs import Beliefs
-from kikuchi.inference.method import Method
-from kikuchi.inference.registry import METHODS, infer
+from kikuchi.methods.beliefs import Beliefs
+from kikuchi.methods.method import Method
+from kikuchi.methods.registry import METHODS, infer
 from kikuchi.query.answers import Distributions, JointDistribution
 from kikuchi.query.barren import rest_of, without_variables
 from kikuchi.query.cache import cache_of

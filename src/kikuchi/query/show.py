@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from kikuchi.graphs.factor_graph import Variable
 from kikuchi.graphs.picture import network_picture
-from kikuchi.inference.method import Method
+from kikuchi.methods.method import Method
 from kikuchi.query.foreign import as_model
 from kikuchi.query.query import query
 

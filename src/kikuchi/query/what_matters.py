@@ -14,9 +14,9 @@ from kikuchi.core.errors import ImpossibleEvidenceError, ModelError
 from kikuchi.core.labelled import html_facts, pandas_module
 from kikuchi.core.text import printable
 from kikuchi.graphs.factor_graph import FactorGraph, State, Variable
-from kikuchi.inference.beliefs import Beliefs
-from kikuchi.inference.registry import infer
-from kikuchi.inference.trees.enumeration import FEW_STATES
+from kikuchi.methods.beliefs import Beliefs
+from kikuchi.methods.enumeration import FEW_STATES
+from kikuchi.methods.registry import infer
 from kikuchi.query.cache import cache_of
 from kikuchi.query.conflicts import impossible
 from kikuchi.query.foreign import as_model

@@ -17,9 +17,9 @@ from kikuchi.core.compiling import COMPILING
 from kikuchi.core.errors import KikuchiError
 from kikuchi.core.progress import Progress
 from kikuchi.graphs.factor_graph import Evidence, FactorGraph
-from kikuchi.inference.beliefs import Beliefs
-from kikuchi.inference.method import Method
-from kikuchi.inference.registry import METHODS
+from kikuchi.methods.beliefs import Beliefs
+from kikuchi.methods.method import Method
+from kikuchi.methods.registry import METHODS
 from kikuchi.reports.evidence import Observed, as_observed, has_marginals, observed_states
 
 _EXACT = "jt"
@@ -171,7 +171,7 @@ def cheap_exact(
     >>> cheap_exact(kk.complete(60), None) is None
     True
     """
-    from kikuchi.inference.trees.junction_tree import plan
+    from kikuchi.engines.trees.calibrated import plan
 
     allowed = limits(budget)
     observed, targets = graph.observations(evidence)
@@ -194,7 +194,7 @@ def _without_progress(method: str) -> Progress | None:
 def _exact_answer(
     graph: FactorGraph, observed: Observed, budget: Budget, announce: Announce
 ) -> tuple[Beliefs | None, str]:
-    from kikuchi.inference.trees.junction_tree import plan
+    from kikuchi.engines.trees.calibrated import plan
 
     states = {v: k for v, k in observed.items() if np.ndim(k) == 0}
     cost = plan(graph, evidence=states)

@@ -12,8 +12,8 @@ from kikuchi.core import text
 from kikuchi.core.budget import DEFAULT_BYTES, format_bytes
 from kikuchi.graphs.factor_graph import Evidence, FactorGraph
 from kikuchi.graphs.shapes import grid_shape
-from kikuchi.inference.method import Method
-from kikuchi.inference.registry import METHODS
+from kikuchi.methods.method import Method
+from kikuchi.methods.registry import METHODS
 
 
 @dataclass(frozen=True)
@@ -166,7 +166,7 @@ def describe(graph: FactorGraph, evidence: Evidence | None = None) -> ModelFacts
     >>> facts.variables, facts.zeros, facts.forest, facts.cardinalities
     (2, 1, True, {2: 2})
     """
-    from kikuchi.inference.trees.junction_tree import plan
+    from kikuchi.engines.trees.calibrated import plan
 
     observed, targets = graph.observations(evidence)  # a marginal leaves the structure as it is
     rest = graph.condition(observed).graph if observed else graph

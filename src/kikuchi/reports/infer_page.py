@@ -10,8 +10,8 @@ import numpy as np
 from kikuchi.core import text
 from kikuchi.core.arrays import Array
 from kikuchi.graphs.factor_graph import Evidence
-from kikuchi.inference.beliefs import Beliefs
-from kikuchi.inference.registry import parse_method
+from kikuchi.methods.beliefs import Beliefs
+from kikuchi.methods.registry import parse_method
 from kikuchi.plots.bounds import bounds_over_time
 from kikuchi.plots.comparison import scatter
 from kikuchi.reports import html, model_parts, page, wording

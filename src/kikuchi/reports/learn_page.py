@@ -14,11 +14,11 @@ from kikuchi.core.budget import Budget
 from kikuchi.core.errors import KikuchiError
 from kikuchi.core.numerics import entropy
 from kikuchi.graphs.picture import edge_numbers
-from kikuchi.inference.registry import parse_method
 from kikuchi.learning.data import Data
 from kikuchi.learning.fit import Fit
 from kikuchi.learning.networks import structure_score
 from kikuchi.learning.registry import parse_learner
+from kikuchi.methods.registry import parse_method
 from kikuchi.plots.learning import moments, strengths
 from kikuchi.reports import html, model_parts, page, wording
 from kikuchi.reports.comparison import cheap_exact
@@ -26,7 +26,7 @@ from kikuchi.reports.comparison import cheap_exact
 if TYPE_CHECKING:
     from kikuchi.graphs.conditional import ConditionalTable
     from kikuchi.graphs.factor_graph import FactorGraph
-    from kikuchi.inference.beliefs import Beliefs
+    from kikuchi.methods.beliefs import Beliefs
 
 _SHOWN_FACTORS = 20
 _FEW_STEPS = 3  # of a fit, which no picture needs to show

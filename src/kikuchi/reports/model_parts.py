@@ -16,7 +16,7 @@ from kikuchi.reports.page import Picture
 
 if TYPE_CHECKING:
     from kikuchi.graphs.factor_graph import FactorGraph
-    from kikuchi.inference.beliefs import Beliefs
+    from kikuchi.methods.beliefs import Beliefs
 
 OPEN_ROWS = 200
 _MOST_ROWS = 1000  # keeps the page of a large model small

@@ -142,7 +142,7 @@ def diagnostics(values: Mapping[str, Any]) -> Facts:
 def settings_text(thing: Any) -> str:
     """The options of a dataclass that differ from their defaults, in one line.
 
-    >>> from kikuchi.inference.registry import parse_method
+    >>> from kikuchi.methods.registry import parse_method
     >>> settings_text(parse_method("bp:damping=0.5")), settings_text(parse_method("bp"))
     ('damping=0.5, all others by default', 'all by default')
     """

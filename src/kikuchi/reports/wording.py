@@ -11,10 +11,10 @@ from kikuchi.core import text
 
 if TYPE_CHECKING:
     from kikuchi.graphs.factor_graph import FactorGraph
-    from kikuchi.inference.beliefs import Beliefs
     from kikuchi.learning.data import Data
     from kikuchi.learning.evaluation import Score
     from kikuchi.learning.fit import Fit
+    from kikuchi.methods.beliefs import Beliefs
     from kikuchi.reports.evidence import Observed
 
 

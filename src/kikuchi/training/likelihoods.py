@@ -9,7 +9,7 @@ import numpy as np
 
 from kikuchi.core.arrays import Array
 from kikuchi.core.log import warn_caller
-from kikuchi.inference.sampling.annealing import LogZ
+from kikuchi.engines.sampling.annealing import LogZ
 from kikuchi.training.estimator import ConvergenceWarning
 
 _ABOUT_LOG_Z = "log Z: "

@@ -121,7 +121,7 @@ class OneShotRule(Rule[Any]):
         is at least what mean field says.
         """
         from kikuchi.graphs.binary import couplings_and_fields
-        from kikuchi.inference.variational.mean_field import MeanField
+        from kikuchi.methods.mean_field import MeanField
 
         rows, weights = model.bits(data)
         means = (weights @ rows + 0.5 * self.prior) / (weights.sum() + self.prior)

@@ -22,7 +22,7 @@ from kikuchi.ica.posteriors.posterior import (
 )
 from kikuchi.ica.priors.designed import DesignedPrior
 from kikuchi.ica.priors.prior import SourcePrior, as_priors, parse_prior
-from kikuchi.inference.registry import infer
+from kikuchi.methods.registry import infer
 
 NAMES = ("naive", "variational", "lr", "adatap")
 CONTINUOUS = ("laplace", "exponential", "uniform", "bi-gaussian", "mixture", "positive-gaussian")

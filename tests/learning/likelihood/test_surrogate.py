@@ -10,7 +10,7 @@ import pytest
 import kikuchi as kk
 from kikuchi.core.budget import Budget
 from kikuchi.core.errors import MethodError
-from kikuchi.inference.messages.tables import message_buffer
+from kikuchi.engines.messages.tables import message_buffer
 from kikuchi.learning.data import Data
 from kikuchi.learning.evaluation import mean_log_score
 from kikuchi.learning.likelihood.surrogate import Surrogate, WarmEnergy

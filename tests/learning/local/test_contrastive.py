@@ -15,7 +15,6 @@ import pytest
 import kikuchi as kk
 from kikuchi.core.budget import Budget
 from kikuchi.core.errors import MethodError
-from kikuchi.inference.sampling.gibbs import conditional
 from kikuchi.learning.data import Data
 from kikuchi.learning.graph_model import GraphModel
 from kikuchi.learning.local.contrastive import (
@@ -25,6 +24,7 @@ from kikuchi.learning.local.contrastive import (
     SampledGraphRule,
 )
 from kikuchi.learning.ties import FeatureMatrix
+from kikuchi.methods.gibbs import conditional
 from kikuchi.training.checkpoint import Checkpoint
 from kikuchi.training.model import load_model, save_model
 from oracle import random_model

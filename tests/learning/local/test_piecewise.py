@@ -7,7 +7,7 @@ import pytest
 
 import kikuchi as kk
 from kikuchi.core.errors import MethodError
-from kikuchi.inference.messages.reweighted import ReweightedMessages
+from kikuchi.engines.messages.reweighted import ReweightedMessages
 from kikuchi.learning.data import Data
 from kikuchi.learning.local.piecewise import Piecewise, empirical_factors, pseudo_moments
 from oracle import enumerate_exact

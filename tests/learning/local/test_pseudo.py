@@ -10,13 +10,13 @@ import pytest
 import kikuchi as kk
 from kikuchi.core.budget import Budget
 from kikuchi.core.errors import BudgetError, DataError
-from kikuchi.inference.sampling.gibbs import conditional
 from kikuchi.learning.data import Data
 from kikuchi.learning.local.conditionals import pseudo_log_likelihood
 from kikuchi.learning.local.pseudo import (
     LocalConfigurations,
     PseudoLikelihood,
 )
+from kikuchi.methods.gibbs import conditional
 from oracle import random_model
 
 

@@ -19,7 +19,7 @@ import numpy as np
 from kikuchi.beliefnets.kernels.states import set_inputs, xi_step
 from kikuchi.core.arrays import U4, Array, Ints
 from kikuchi.core.compiled import njit
-from kikuchi.inference.variational.kernels.mixture_mean_field import (
+from kikuchi.engines.mean_field.kernels.mixture_mean_field import (
     _LEAST,
     _count,
     _dot,
@@ -30,7 +30,7 @@ from kikuchi.inference.variational.kernels.mixture_mean_field import (
     set_scales,
     set_weights,
 )
-from kikuchi.inference.variational.mixture import Mixture
+from kikuchi.engines.mean_field.mixture import Mixture
 
 if TYPE_CHECKING:
     from kikuchi.beliefnets.models import Edges

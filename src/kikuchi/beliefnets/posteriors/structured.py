@@ -22,7 +22,7 @@ from kikuchi.core.arrays import Array, Ints
 from kikuchi.core.budget import Budget, Clock
 from kikuchi.core.options import option
 from kikuchi.graphs.binary import ising
-from kikuchi.inference.variational.structured_mean_field import StructuredMeanField
+from kikuchi.methods.structured_mean_field import StructuredMeanField
 from kikuchi.training.model import Parameters
 
 

@@ -13,8 +13,8 @@ from kikuchi.beliefnets.posteriors.tilted import MeanFieldUnits, MixtureUnits
 from kikuchi.core.arrays import Array, Ints
 from kikuchi.core.budget import Clock
 from kikuchi.core.options import option
-from kikuchi.inference.expansions.spins import SpinModel
-from kikuchi.inference.expansions.third_order import ascend_bound, bound_moments
+from kikuchi.engines.units.spins import SpinModel
+from kikuchi.methods.third_order import ascend_bound, bound_moments
 from kikuchi.training.model import Parameters
 
 _TRAINING_TOL = 1e-2  # of the gradient by the fields of units, within a training

@@ -37,7 +37,7 @@ from kikuchi.core.progress import silent
 from kikuchi.core.run import Run
 from kikuchi.core.seeds import generator
 from kikuchi.core.trace import Trace
-from kikuchi.inference.sampling.annealing import LogZ
+from kikuchi.engines.sampling.annealing import LogZ
 from kikuchi.training.checkpoint import Arrays, part, prefixed
 from kikuchi.training.estimator import (
     ConvergenceWarning,

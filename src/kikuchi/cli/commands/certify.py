@@ -16,7 +16,7 @@ from kikuchi.cli.options import option
 from kikuchi.core.answer import Answer, TextTable
 
 if TYPE_CHECKING:
-    from kikuchi.inference.bounds.certificates import Certificate, Condition
+    from kikuchi.engines.certificates import Certificate, Condition
 
 Alpha = Annotated[float, option("--alpha A", "Certify alpha-belief propagation; 1 is plain.")]
 
@@ -40,7 +40,7 @@ def certify(
 
     budget = limits.budget
     output.check(model)
-    from kikuchi.inference.bounds.certificates import certify as prove
+    from kikuchi.engines.certificates import certify as prove
 
     graph = load_model(model, format)
     observed = load_evidence(graph, evidence)

@@ -16,8 +16,8 @@ from kikuchi.core.answer import ResultAnswer, TextTable
 if TYPE_CHECKING:
     from kikuchi.core.budget import Budget
     from kikuchi.graphs.factor_graph import FactorGraph
-    from kikuchi.inference.beliefs import Beliefs
-    from kikuchi.inference.method import Method
+    from kikuchi.methods.beliefs import Beliefs
+    from kikuchi.methods.method import Method
     from kikuchi.reports.evidence import Observed
 
 _MOST_ROWS = 40

@@ -20,7 +20,7 @@ _MARGINALS = "takes observed marginals (x4=0.3:0.7) besides observed states"
 @grouped
 def methods(name: OneMethod = None, *, output: Output) -> None:
     """List the methods and their options."""
-    from kikuchi.inference.registry import DEFAULT, METHODS
+    from kikuchi.methods.registry import DEFAULT, METHODS
 
     output.check("")
     classes = [METHODS.find(word) for word in ([name] if name else METHODS)]

@@ -108,8 +108,8 @@ class WarmUpAnswer(Answer):
 
 
 def _tasks() -> list[str]:
-    from kikuchi.inference.registry import METHODS
     from kikuchi.learning.registry import LEARNERS
+    from kikuchi.methods.registry import METHODS
 
     methods = [*_LARGEST_FIRST, *(name for name in METHODS if name not in _LARGEST_FIRST)]
     learners = [f"learner {name}" for name in LEARNERS]
@@ -120,7 +120,7 @@ def _tasks() -> list[str]:
 def _method_tasks(texts: str) -> list[str]:
     """One task for each method of a list; a name that is not known is an error at once."""
     from kikuchi.cli.inputs import split_methods
-    from kikuchi.inference.registry import parse_method
+    from kikuchi.methods.registry import parse_method
 
     found = split_methods(texts)
     for text in found:
@@ -159,7 +159,7 @@ def _run_method(name: str) -> None:
     from kikuchi.core.budget import Budget
     from kikuchi.core.errors import KikuchiError
     from kikuchi.graphs.generators import grid
-    from kikuchi.inference.registry import infer
+    from kikuchi.methods.registry import infer
 
     budget = Budget(seconds=_SECONDS, iterations=3)
     refusals = []
@@ -227,7 +227,7 @@ def _run_sources() -> None:
 
 def _run_questions() -> None:
     """Queries, draws and tables of cases, by trees and by messages side by side."""
-    from kikuchi.inference.trees.junction_tree import plan
+    from kikuchi.engines.trees.calibrated import plan
     from kikuchi.query.most_probable import most_probable
     from kikuchi.query.predict import predict_proba
     from kikuchi.query.query import query

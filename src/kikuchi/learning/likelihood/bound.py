@@ -23,7 +23,7 @@ from kikuchi.core.arrays import Array
 from kikuchi.core.options import option
 from kikuchi.engines.loops.state import State
 from kikuchi.graphs.factor_graph import FactorGraph
-from kikuchi.inference.graph_arrays import flatten
+from kikuchi.graphs.graph_arrays import flatten
 from kikuchi.learning.ascent import Arrays
 from kikuchi.learning.data import Data
 from kikuchi.learning.learner import (

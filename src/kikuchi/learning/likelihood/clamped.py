@@ -23,14 +23,14 @@ from kikuchi.core.arrays import Array, Ints, Mask
 from kikuchi.core.budget import Budget, RunLimits, limits, named_limits
 from kikuchi.core.errors import BudgetError, DataError, ImpossibleEvidenceError, MethodError
 from kikuchi.core.numerics import xlogy
+from kikuchi.engines.trees.calibrated import unconditioned
+from kikuchi.engines.trees.plan import ADVICE, TreePlan, make_plan
 from kikuchi.graphs.factor_graph import FactorGraph
-from kikuchi.inference.beliefs import Beliefs
-from kikuchi.inference.method import Method
-from kikuchi.inference.registry import parse_method
-from kikuchi.inference.trees.junction_tree import unconditioned
-from kikuchi.inference.trees.plan import ADVICE, TreePlan, make_plan
 from kikuchi.learning.data import Data
 from kikuchi.learning.likelihood.clamped_tree import MissingnessPattern, RowGroup, Watch
+from kikuchi.methods.beliefs import Beliefs
+from kikuchi.methods.method import Method
+from kikuchi.methods.registry import parse_method
 
 _EVALUATIONS = 20  # how often a tree is expected to be used
 _SECONDS_PER_PLAN = 1e-3

@@ -11,12 +11,12 @@ from numpy.typing import NDArray
 
 from kikuchi.core.arrays import U4, Array, Ints, Mask
 from kikuchi.core.budget import Budget
+from kikuchi.engines.trees.engine import Propagation
+from kikuchi.engines.trees.kernels import passes
+from kikuchi.engines.trees.kernels.clamped_rows import clamped_rows, cut_tables
+from kikuchi.engines.trees.kernels.contraction import Workspace
+from kikuchi.engines.trees.plan import ADVICE, TreePlan, factor_targets
 from kikuchi.graphs.factor_graph import FactorGraph
-from kikuchi.inference.trees.engine import Propagation
-from kikuchi.inference.trees.kernels import passes
-from kikuchi.inference.trees.kernels.clamped_rows import clamped_rows, cut_tables
-from kikuchi.inference.trees.kernels.contraction import Workspace
-from kikuchi.inference.trees.plan import ADVICE, TreePlan, factor_targets
 from kikuchi.learning.data import Data, merged_rows
 from kikuchi.learning.likelihood.kernels.rows import count_factors, score_factors
 

@@ -23,6 +23,7 @@ from kikuchi.core.budget import Clock
 from kikuchi.core.numerics import xlogy
 from kikuchi.core.options import option
 from kikuchi.engines.loops.state import State
+from kikuchi.engines.messages.reweighted import ReweightedMessages
 from kikuchi.graphs.appearances import (
     Appearances,
     forest_appearances,
@@ -30,7 +31,6 @@ from kikuchi.graphs.appearances import (
     uniform_appearances,
 )
 from kikuchi.graphs.factor_graph import FactorGraph
-from kikuchi.inference.messages.reweighted import ReweightedMessages
 from kikuchi.learning.ascent import Arrays, Ascent, Objective
 from kikuchi.learning.data import Data
 from kikuchi.learning.learner import FitRun, Learned, Learner, check_undirected

@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import ArrayLike
 
+from kikuchi.engines.sampling.sweepers import table_rows
 from kikuchi.graphs.factor_graph import FactorGraph
-from kikuchi.inference.graph_arrays import flatten
-from kikuchi.inference.sampling.sweepers import table_rows
+from kikuchi.graphs.graph_arrays import flatten
 from kikuchi.learning.data import Data
 
 

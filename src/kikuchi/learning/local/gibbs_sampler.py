@@ -11,9 +11,9 @@ from numpy.typing import NDArray
 
 from kikuchi.core import seeds
 from kikuchi.core.arrays import Array, Ints
+from kikuchi.engines.sampling.sweepers import TableSweeper
 from kikuchi.graphs.factor_graph import FactorGraph
-from kikuchi.inference.graph_arrays import flatten
-from kikuchi.inference.sampling.sweepers import TableSweeper
+from kikuchi.graphs.graph_arrays import flatten
 from kikuchi.learning.data import Data
 from kikuchi.learning.ties import Parameters
 from kikuchi.training.rule import GradientEstimate, State

@@ -21,7 +21,7 @@ from kikuchi.core.arrays import U4, U8, Array, Ints
 from kikuchi.core.budget import Budget
 from kikuchi.core.options import option
 from kikuchi.graphs.factor_graph import FactorGraph
-from kikuchi.inference.graph_arrays import GraphArrays, flatten
+from kikuchi.graphs.graph_arrays import GraphArrays, flatten
 from kikuchi.learning.ascent import Ascent
 from kikuchi.learning.data import Data
 from kikuchi.learning.learner import FitRun, Learned, Learner

@@ -23,12 +23,12 @@ from kikuchi.core.run import Step
 from kikuchi.core.text import is_whole
 from kikuchi.engines.loops.iterate import iterate
 from kikuchi.engines.loops.state import State
+from kikuchi.engines.regions.engine import RegionBeliefs
+from kikuchi.engines.regions.kernels.regions import FLOOR
 from kikuchi.engines.tables import StateMaps
 from kikuchi.graphs.factor_graph import FactorGraph
 from kikuchi.graphs.regions.builders import region_graph
 from kikuchi.graphs.regions.region_graph import RegionGraph
-from kikuchi.inference.regions.engine import RegionBeliefs
-from kikuchi.inference.regions.kernels.regions import FLOOR
 from kikuchi.learning.learner import FitRun, Learned
 from kikuchi.learning.scaling.kernels import region_scaling as kernels
 from kikuchi.learning.scaling.scaling import (

@@ -20,8 +20,8 @@ from numpy.typing import ArrayLike
 from kikuchi.core.arrays import Array
 from kikuchi.core.budget import Budget, RunLimits, limits, named_limits
 from kikuchi.core.errors import ModelError
+from kikuchi.engines.trees.calibrated import CalibratedTree, plan
 from kikuchi.graphs.factor_graph import FactorGraph
-from kikuchi.inference.trees.junction_tree import CalibratedTree, plan
 from kikuchi.learning.data import Data
 from kikuchi.learning.fit import Fit
 from kikuchi.learning.scaling.improved_scaling import ImprovedScalingML

@@ -11,8 +11,8 @@ from kikuchi.core.arrays import Array
 from kikuchi.core.seeds import generator
 from kikuchi.graphs.binary import ising
 from kikuchi.graphs.factor_graph import FactorGraph
-from kikuchi.inference.trees.enumeration import Enumeration
-from kikuchi.inference.variational.mixture_mean_field import MixtureMeanField
+from kikuchi.methods.enumeration import Enumeration
+from kikuchi.methods.mixture_mean_field import MixtureMeanField
 from kikuchi.plots import style
 from kikuchi.reproduce.aggregate import Claims, counted, holds
 from kikuchi.reproduce.experiment import Case, Experiment, Finished, Result, Row
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-    from kikuchi.inference.beliefs import Beliefs
+    from kikuchi.methods.beliefs import Beliefs
 
 _CLAIMS = Claims.of(__name__, "LAW-E11")
 _ROUNDING = 1e-9

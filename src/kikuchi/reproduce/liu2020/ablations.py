@@ -18,7 +18,7 @@ from kikuchi.graphs.binary import spin_graph
 from kikuchi.graphs.factor_graph import FactorGraph
 from kikuchi.graphs.generators import complete
 from kikuchi.graphs.shapes import complete_edges, grid_edges
-from kikuchi.inference.registry import parse_method
+from kikuchi.methods.registry import parse_method
 from kikuchi.reproduce.aggregate import grouped, holds, results_of, significant
 from kikuchi.reproduce.experiment import (
     Case,

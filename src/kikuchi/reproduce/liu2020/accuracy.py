@@ -18,7 +18,7 @@ import numpy as np
 from kikuchi.core.arrays import Array
 from kikuchi.graphs.factor_graph import FactorGraph
 from kikuchi.graphs.generators import complete, grid
-from kikuchi.inference.registry import parse_method
+from kikuchi.methods.registry import parse_method
 from kikuchi.reproduce.aggregate import all_of, grouped, holds, results_of
 from kikuchi.reproduce.experiment import Case, CaseAxes, Experiment, Finished, Result, Row
 from kikuchi.reproduce.liu2020 import figures
@@ -34,7 +34,7 @@ from kikuchi.reproduce.liu2020.tables import (
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-    from kikuchi.inference.beliefs import Beliefs
+    from kikuchi.methods.beliefs import Beliefs
 
 
 LARGEST = {

@@ -9,10 +9,10 @@ import numpy as np
 
 from kikuchi.core.arrays import Array
 from kikuchi.core.seeds import generator
+from kikuchi.engines.certificates import certify
 from kikuchi.graphs.binary import spin_graph
 from kikuchi.graphs.factor_graph import FactorGraph
 from kikuchi.graphs.shapes import random_edges
-from kikuchi.inference.bounds.certificates import certify
 from kikuchi.reproduce.aggregate import Claims, all_of, holds, of_total, within
 from kikuchi.reproduce.experiment import Case, CaseAxes, Experiment, Finished, Result, Row
 from kikuchi.reproduce.liu2020 import figures

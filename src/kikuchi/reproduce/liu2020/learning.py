@@ -20,11 +20,11 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 
 from kikuchi.core.budget import Budget
+from kikuchi.engines.trees.calibrated import plan
 from kikuchi.graphs.factor_graph import FactorGraph
 from kikuchi.graphs.generators import complete, grid
-from kikuchi.inference.registry import parse_method
-from kikuchi.inference.trees.junction_tree import plan
 from kikuchi.learning.registry import parse_learner
+from kikuchi.methods.registry import parse_method
 from kikuchi.reproduce.aggregate import average, below, grouped, holds, levels
 from kikuchi.reproduce.experiment import Case, CaseAxes, Experiment, Finished, Result, Row
 from kikuchi.reproduce.liu2020.tables import NEURAL, by_size

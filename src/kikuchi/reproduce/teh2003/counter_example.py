@@ -10,11 +10,12 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 import numpy as np
 
 from kikuchi.core.arrays import Array
+from kikuchi.engines.run import MethodRun, Solution, Step
 from kikuchi.graphs.binary import boltzmann_graph, couplings_and_fields, spins_to_bits
 from kikuchi.graphs.factor_graph import FactorGraph
-from kikuchi.inference.messages.iterative_scaling import ScalingPath, plug_in_scaling
-from kikuchi.inference.method import Method, MethodRun, Solution, Step, option
-from kikuchi.inference.registry import parse_method
+from kikuchi.methods.iterative_scaling import ScalingPath, plug_in_scaling
+from kikuchi.methods.method import Method, option
+from kikuchi.methods.registry import parse_method
 from kikuchi.reproduce import figures
 from kikuchi.reproduce.aggregate import Claims, holds
 from kikuchi.reproduce.experiment import Case, CaseAxes, Experiment, Finished, Result, Row

@@ -12,8 +12,8 @@ from kikuchi.core.arrays import Array, Ints
 from kikuchi.core.seeds import generator
 from kikuchi.graphs.binary import boltzmann_graph
 from kikuchi.graphs.factor_graph import FactorGraph
-from kikuchi.inference.messages.iterative_scaling import IterativeScaling
-from kikuchi.inference.registry import parse_method
+from kikuchi.methods.iterative_scaling import IterativeScaling
+from kikuchi.methods.registry import parse_method
 from kikuchi.reproduce import figures
 from kikuchi.reproduce.aggregate import (
     Claims,
@@ -32,7 +32,7 @@ from kikuchi.reproduce.experiment import Case, CaseAxes, Experiment, Finished, R
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-    from kikuchi.inference.beliefs import Beliefs
+    from kikuchi.methods.beliefs import Beliefs
 
 # ---------------------------------------------------------------------- lattices
 

@@ -12,13 +12,13 @@ from kikuchi.core.arrays import Array
 from kikuchi.data.digits import digits
 from kikuchi.graphs.elimination import eliminate
 from kikuchi.graphs.factor_graph import FactorGraph
-from kikuchi.inference.registry import parse_method
 from kikuchi.learning.data import Data
 from kikuchi.learning.scaling.loopy_scaling import LoopyScalingML
 from kikuchi.learning.scaling.scaling import ProportionalFitting
 from kikuchi.learning.scaling.targets import Targets
 from kikuchi.learning.scaling.ups_jt import UnifiedScalingML
 from kikuchi.learning.structure.graphs import chow_liu, grow_cliques, random_augmentation
+from kikuchi.methods.registry import parse_method
 from kikuchi.reproduce.aggregate import (
     Claims,
     all_of,

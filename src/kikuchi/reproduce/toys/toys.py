@@ -20,7 +20,7 @@ from kikuchi.core.seeds import generator
 from kikuchi.data.examples import example
 from kikuchi.graphs.directed import bayesian_network
 from kikuchi.graphs.factor_graph import FactorGraph
-from kikuchi.inference.registry import infer
+from kikuchi.methods.registry import infer
 from kikuchi.reproduce.experiment import Case, CaseAxes, Experiment, Finished, Result, Row
 from kikuchi.reproduce.toys import figures, tables
 

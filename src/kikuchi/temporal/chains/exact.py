@@ -48,7 +48,7 @@ def exact_chains(model: HiddenChains, rows: Array, *, smooth: bool = True) -> Ch
 
 def _junction_tree(model: HiddenChains, rows: Array) -> ChainsPosterior:
     from kikuchi.graphs.factor_graph import FactorGraph
-    from kikuchi.inference.registry import METHODS
+    from kikuchi.methods.registry import METHODS
 
     count, steps = len(model.sizes), len(rows)
     table = model.emission.table(rows, model.sizes)

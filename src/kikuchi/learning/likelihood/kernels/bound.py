@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING
 
 from kikuchi.core.arrays import U4, Array, Ints, Mask
 from kikuchi.core.compiled import njit
-from kikuchi.inference.variational.kernels.mean_field import bound, products, sweep_tables
+from kikuchi.engines.mean_field.kernels.mean_field import bound, products, sweep_tables
 
 if TYPE_CHECKING:
-    from kikuchi.inference.graph_arrays import GraphArrays
+    from kikuchi.graphs.graph_arrays import GraphArrays
 
 
 @njit(cache=True, error_model="numpy")

@@ -15,15 +15,15 @@ from numpy.typing import NDArray
 
 from kikuchi.core.arrays import U4, U8, Array
 from kikuchi.core.compiled import njit
-from kikuchi.inference.sampling.kernels.gibbs import (
+from kikuchi.engines.sampling.kernels.gibbs import (
     conditional_log_weights,
     exponentiate,
     table_entry,
 )
 
 if TYPE_CHECKING:
-    from kikuchi.inference.graph_arrays import GraphArrays
-    from kikuchi.inference.sampling.chains import TableRows
+    from kikuchi.engines.sampling.chains import TableRows
+    from kikuchi.graphs.graph_arrays import GraphArrays
 
 I4 = NDArray[np.int32]
 

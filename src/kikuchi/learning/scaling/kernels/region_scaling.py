@@ -14,7 +14,7 @@ import numpy as np
 
 from kikuchi.core.arrays import U4, U8
 from kikuchi.core.compiled import njit
-from kikuchi.inference.regions.kernels.regions import sum_down
+from kikuchi.engines.regions.kernels.regions import sum_down
 
 _U1 = np.uint64(1)
 

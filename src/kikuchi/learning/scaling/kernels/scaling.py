@@ -16,7 +16,7 @@ import numpy as np
 
 from kikuchi.core.arrays import U4, U8, Array, Mask
 from kikuchi.core.compiled import njit
-from kikuchi.inference.regions.kernels.regions import sum_down
+from kikuchi.engines.regions.kernels.regions import sum_down
 
 NO_MESSAGE = np.uint64(2**63)
 """In a walk: no message is sent after this visit."""

@@ -1,0 +1,1 @@
+"""Message passing on factor graphs, with edge weights, steps and clamped marginals."""

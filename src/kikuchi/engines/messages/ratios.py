@@ -1,0 +1,128 @@
+"""Messages of positive binary pairwise models as ratios m(1) / m(0), one number each."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from kikuchi.core.arrays import U4, Array
+from kikuchi.engines.messages.kernels import bp_binary, bp_messages
+from kikuchi.engines.messages.tables import TableMessages, new_queue
+from kikuchi.graphs.binary import SpinFactors, spin_factors
+from kikuchi.graphs.factor_graph import FactorGraph
+
+_RATIO_LIMIT = 300.0  # sum of |log ratio| around a node that the ratio form is trusted with
+
+
+class PairEdges:
+    """The edges of the factors of two variables, sorted by variable.
+
+    Those of variable i are `start[i]` to `start[i + 1]`. `edge` is the number that each has in the
+    graph, `node` its variable, and `reverse` the position of the other edge of its factor.
+    """
+
+    def __init__(self, graph: FactorGraph, factors: SpinFactors) -> None:
+        edges = graph.variable_edges
+        self.edge = edges[np.diff(graph.scope_offsets)[graph.edge_factors[edges]] == 2]
+        self.node = graph.scopes[self.edge]
+        counts = np.bincount(self.node, minlength=graph.n_variables)
+        self.start = np.concatenate([[0], np.cumsum(counts)]).astype(np.uint32)
+        self.position = np.empty(graph.n_edges, dtype=np.uint32)  # inverse of `edge`
+        self.position[self.edge] = np.arange(len(self.edge), dtype=np.uint32)
+        partner = np.empty(graph.n_edges, dtype=np.uint32)
+        partner[factors.pair_edges] = self.position[factors.pair_edges + 1]
+        partner[factors.pair_edges + 1] = self.position[factors.pair_edges]
+        self.reverse = partner[self.edge]
+        coupling = np.empty(graph.n_edges)
+        coupling[factors.pair_edges] = coupling[factors.pair_edges + 1] = factors.couplings
+        self.coupling = coupling[self.edge]
+
+
+class RatioMessages:
+    """Belief propagation on a positive binary pairwise model (kernels.bp_binary)."""
+
+    arithmetic = "ratios"
+
+    @classmethod
+    def of(cls, graph: FactorGraph) -> RatioMessages | None:
+        """None for models of another kind, or whose products could leave the range of a double."""
+        factors = spin_factors(graph)
+        if factors is None:
+            return None
+        pairs = PairEdges(graph, factors)
+        around = np.abs(factors.fields)
+        around += np.bincount(pairs.node, np.abs(2.0 * pairs.coupling), graph.n_variables)
+        return cls(graph, factors, pairs) if around.max() < _RATIO_LIMIT else None
+
+    def __init__(self, graph: FactorGraph, factors: SpinFactors, pairs: PairEdges) -> None:
+        self.graph = graph
+        self.factors = factors
+        self.pairs = pairs
+        self.k = np.exp(2.0 * pairs.coupling)
+        self.field = np.exp(factors.fields)
+        self.r = np.ones(len(pairs.edge))
+        self.spare = np.empty_like(self.r)
+        self.product = np.empty(graph.n_variables)
+        self.order = np.arange(graph.n_variables, dtype=np.uint32)
+        self._queue: tuple[NDArray[Any], ...] | None = None
+
+    @property
+    def _state(self) -> tuple[NDArray[Any], ...]:
+        return self.pairs.start, self.pairs.reverse, self.k, self.field, self.r
+
+    def sweeps_per_call(self, tol: float) -> int:
+        """Even, so that the messages end in the buffer they began in."""
+        return 4 if tol > 0 else 20
+
+    def parallel(self, count: int, damping: float, kind: int) -> float:
+        """`count` sweeps in which all messages change at once; answers the last change."""
+        return float(bp_binary.parallel(*self._state, self.spare, self.order, count, damping, kind))
+
+    def sequential(self, order: U4, damping: float, kind: int) -> float:
+        """One sweep, variable by variable; answers the largest change."""
+        return float(bp_binary.sequential(*self._state, order, damping, kind))
+
+    def residual(self, damping: float, kind: int, tol: float) -> float:
+        """Single updates, largest change first: as many as there are messages."""
+        if self.r.size == 0:
+            return 0.0
+        if self._queue is None:
+            self._queue = new_queue(self.r.size)
+            bp_binary.residual_start(*self._state, self.spare, *self._queue)
+        return float(
+            bp_binary.residual_updates(
+                *self._state,
+                self.pairs.node,
+                self.spare,
+                *self._queue,
+                damping,
+                kind,
+                self.r.size,
+                tol,
+            )
+        )
+
+    def variable_beliefs(self) -> Array:
+        """Beliefs of the variables, flat."""
+        out = np.empty(2 * self.graph.n_variables)
+        bp_binary.beliefs(self.pairs.start, self.field, self.r, self.product, out)
+        return out
+
+    def log_z(self, marginals: Array) -> float:
+        """Minus the Bethe free energy."""
+        pairs = self.pairs
+        energy = bp_binary.bethe(
+            pairs.start, pairs.reverse, pairs.node, self.k, self.field, self.r, self.product
+        )
+        return self.factors.constant - float(energy)
+
+    def factor_beliefs(self) -> Array:
+        """Through tables: m(1) / m(0) is the ratio times the factor's own local field."""
+        general = TableMessages(self.graph, bp_messages.LOG_SUM)
+        edges = self.pairs.edge.astype(np.int64)
+        general.m[2 * edges] = 0.0
+        general.m[2 * edges + 1] = np.log(self.r) + self.factors.local_fields[edges]
+        general.refresh()
+        return general.factor_beliefs()

@@ -1,0 +1,307 @@
+"""Messages on any factor graph as tables of probabilities or logarithms.
+
+The engine of `bp`, and with clamped variables of `loopy-is`, `is-bp` and `ups`. A run starts with
+probabilities and starts again with logarithms where those underflow (`with_logarithms_if_needed`).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from kikuchi.core.arrays import U4, Array, Ints, Mask
+from kikuchi.core.errors import EvidenceError, ImpossibleEvidenceError
+from kikuchi.core.numerics import log
+from kikuchi.engines.messages.kernels import beliefs, bp_messages, sweeps
+from kikuchi.engines.run import MethodRun, Solution
+from kikuchi.graphs.factor_graph import FactorGraph
+
+
+class UnderflowError(Exception):
+    """Probabilities became too small; the run must start again with logarithms."""
+
+
+def with_logarithms_if_needed(solve: Callable[[int], Solution], run: MethodRun) -> Solution:
+    """`solve(mode)` with probabilities, and with logarithms if a number underflows."""
+    try:
+        return solve(bp_messages.SUM)
+    except UnderflowError:
+        run.trace.clear()
+        return solve(bp_messages.LOG_SUM)
+
+
+@dataclass(frozen=True)
+class Damping:
+    """Weight on the old message, which may move linearly to `end` over `anneal` iterations.
+
+    >>> Damping(0.5, "linear", end=0.0, anneal=10).at(5)
+    0.25
+    """
+
+    start: float
+    kind: str
+    end: float | None = None
+    anneal: int = 1
+
+    def at(self, iteration: int) -> float:
+        """The weight at an iteration."""
+        if self.end is None:
+            return self.start
+        return self.start + min(1.0, iteration / self.anneal) * (self.end - self.start)
+
+    @property
+    def code(self) -> int:
+        """How old and new are mixed, as compiled loops know it."""
+        return bp_messages.LINEAR if self.kind == "linear" else bp_messages.GEOMETRIC
+
+
+class TableMessages:
+    """Messages of a factor graph, some of whose variables may be clamped (kernels.sweeps).
+
+    >>> edge = FactorGraph([2, 2], [((0, 1), [[2, 1], [1, 2]])])
+    >>> messages = TableMessages(edge, bp_messages.SUM)
+    >>> messages.clamp(np.array([True, False]), np.array([0.2, 0.8, 0.5, 0.5]))
+    >>> messages.sequential(np.arange(2, dtype=np.uint32), 0.0, bp_messages.LINEAR) > 0
+    True
+    >>> messages.variable_beliefs().round(6).tolist()
+    [0.2, 0.8, 0.4, 0.6]
+    """
+
+    def __init__(self, graph: FactorGraph, mode: int) -> None:
+        self.graph = graph
+        self.layout = message_layout(graph)
+        self.clamped = np.zeros(graph.n_variables, dtype=np.uint8)
+        self.clamped_to = np.zeros(int(graph.state_offsets[-1]))
+        self.state_at = graph.state_offsets.view(np.uint64)
+        peaks = np.maximum.reduceat(graph.log_tables, graph.table_offsets[:-1])
+        sizes = np.diff(graph.table_offsets)
+        self.peaks = float(peaks.sum())
+        self.tables: Array = graph.log_tables - np.repeat(peaks, sizes)
+        self._set_mode(mode)
+        if mode == bp_messages.SUM:
+            np.exp(self.tables, out=self.tables)
+            if np.any((self.tables < bp_messages.TABLE_FLOOR) & (graph.log_tables > -np.inf)):
+                raise UnderflowError
+        self.m = self._initial(np.diff(graph.scope_offsets))
+        self.nu = np.empty_like(self.m)
+        self.new = np.empty_like(self.m)
+        self.work = message_buffer(graph)
+        self._queue: tuple[NDArray[Any], ...] | None = None
+        self.refresh()
+
+    def _set_mode(self, mode: int) -> None:
+        self.mode = mode
+        self.arithmetic = "probabilities" if mode == bp_messages.SUM else "logarithms"
+
+    def _initial(self, orders: NDArray[Any]) -> Array:
+        """Uniform messages, but those of one-variable factors at their final value."""
+        graph = self.graph
+        sizes = graph.cardinalities[graph.scopes]
+        single = orders[graph.edge_factors] == 1
+        at_message = np.repeat(single, sizes)
+        at_table = np.repeat(orders == 1, np.diff(graph.table_offsets))
+        if self.mode == bp_messages.SUM:
+            m = np.repeat(1.0 / sizes, sizes)
+            totals = np.add.reduceat(self.tables, graph.table_offsets[:-1])[orders == 1]
+            m[at_message] = self.tables[at_table] / np.repeat(totals, sizes[single])
+        else:
+            m = np.zeros(int(graph.message_offsets[-1]))
+            m[at_message] = self.tables[at_table]
+        return m
+
+    @property
+    def _state(self) -> tuple[Any, ...]:
+        return self.layout, self.tables, self.m, self.nu, self.new, self.work
+
+    @property
+    def clamping(self) -> tuple[NDArray[Any], ...]:
+        """Which variables are clamped and at what, as compiled loops read it."""
+        return self.clamped, self.clamped_to, self.state_at
+
+    def clamp(self, clamped: Mask, marginals: Array) -> None:
+        """Clamp variables from now on, at the flat `marginals` (of the others any)."""
+        self.clamped[:] = clamped
+        self.clamped_to[:] = marginals
+
+    def refresh(self) -> None:
+        """What the variables send, from what the factors have sent."""
+        status, _ = sweeps.all_variable_messages(
+            self.layout, self.m, self.nu, self.work, self.clamping, self.mode
+        )
+        self._check(status)
+
+    def _check(self, status: int) -> None:
+        if status == bp_messages.OK:
+            return
+        if self.mode == bp_messages.SUM:
+            raise UnderflowError  # a contradiction too is only believed in logarithms
+        if self.clamped.any():
+            raise contradiction()
+        raise ImpossibleEvidenceError(
+            "the evidence has probability zero: the tables allow no common state"
+        )
+
+    # ------------------------------------------------------------------ sweeps
+
+    def sweeps_per_call(self, tol: float) -> int:
+        """Sweeps between two looks at the clock and at the residual."""
+        return 1
+
+    def parallel(self, count: int, damping: float, kind: int) -> float:
+        """Sweeps in which all messages change at once; answers the largest change of the last."""
+        residual = math.inf
+        for _ in range(count):
+            status, residual = sweeps.parallel(
+                *self._state, self.clamping, damping, kind, self.mode
+            )
+            self._check(status)
+        return float(residual)
+
+    def sequential(self, order: U4, damping: float, kind: int) -> float:
+        """One sweep, variable by variable; answers the largest change."""
+        status, residual = sweeps.sequential(
+            *self._state, self.clamping, order, damping, kind, self.mode
+        )
+        self._check(status)
+        return float(residual)
+
+    def residual(self, damping: float, kind: int, tol: float) -> float:
+        """Single updates, largest change first: as many as there are messages that can change."""
+        if self._queue is None:
+            self._queue = new_queue(self.graph.n_edges)
+            self._check(sweeps.residual_start(*self._state, self.mode, *self._queue))
+        count = int(np.sum(np.diff(self.graph.scope_offsets)[self.graph.edge_factors] > 1))
+        status, residual, _ = sweeps.residual_updates(
+            *self._state, damping, kind, self.mode, *self._queue, count, tol
+        )
+        self._check(status)
+        return float(residual)
+
+    # ------------------------------------------------------------------ answers
+
+    def variable_beliefs(self) -> Array:
+        """Clamped marginals as given, the others from the messages."""
+        out = np.empty_like(self.clamped_to)
+        status = beliefs.variable_beliefs(self.layout, self.m, self.clamping, out, self.mode)
+        if status != bp_messages.OK and self.mode == bp_messages.SUM:
+            self._to_logarithms()
+            return self.variable_beliefs()
+        self._check(status)
+        return out
+
+    def log_z(self, marginals: Array, *, primal: bool = False) -> float:
+        """Minus the Bethe free energy: with clamped variables the value of the dual.
+
+        With `primal` it is that of the beliefs themselves. For solved trees the two are equal, but
+        an error of the beliefs enters the dual by its square.
+        """
+        clamped = np.zeros_like(self.clamped) if primal else self.clamped
+        status, energy = beliefs.free_energy(
+            self.layout, self.tables, self.nu, self.new, self.work, clamped, marginals,
+            self.state_at, self.mode,
+        )  # fmt: skip
+        if status != bp_messages.OK and self.mode == bp_messages.SUM:
+            self._to_logarithms()
+            return self.log_z(marginals, primal=primal)
+        self._check(status)
+        return self.peaks - float(energy)
+
+    def factor_beliefs(self) -> Array:
+        """Beliefs of all factors, in the layout of the tables."""
+        out = np.empty_like(self.tables)
+        beliefs.factor_beliefs(self.layout, self.tables, self.nu, out, self.mode)
+        return out
+
+    def decode(self) -> Ints:
+        """A state of high weight from max-product messages."""
+        states = np.zeros(self.graph.n_variables, dtype=np.int64)
+        order = beliefs.breadth_first(self.layout)
+        beliefs.decode(
+            self.layout, self.tables, self.m, self.nu.copy(), self.new, self.work, order, states
+        )
+        return states
+
+    def _to_logarithms(self) -> None:
+        """Read the same messages as logarithms."""
+        self._set_mode(bp_messages.LOG_SUM)
+        self.tables, self.m, self.nu = log(self.tables), log(self.m), log(self.nu)
+
+
+class SweptMessages(Protocol):
+    """Messages that sweeps change and beliefs are read from."""
+
+    graph: FactorGraph
+    _queue: tuple[NDArray[Any], ...] | None
+
+    def sequential(self, order: U4, damping: float, kind: int) -> float:
+        """One sweep, variable by variable; answers the largest change."""
+
+    def variable_beliefs(self) -> Array:
+        """Beliefs of the variables, flat."""
+
+
+def settled(messages: SweptMessages, residual: float, tol: float) -> float:
+    """The residual of a sweep, or how far a belief still moves where only the residual is small.
+
+    Messages are compared as probabilities. Of tables that span many decades an entry too small to
+    count there may decide a product of messages, and damping hides how far it has to go: a
+    residual within `tol` is believed only if one sweep without damping leaves the beliefs as they
+    are, up to a hundred times `tol`.
+    """
+    if tol == 0 or not residual <= tol:
+        return residual
+    before = messages.variable_beliefs()
+    order = np.arange(messages.graph.n_variables, dtype=np.uint32)
+    messages.sequential(order, 0.0, bp_messages.LINEAR)
+    messages._queue = None  # made anew from the changed messages
+    moved = float(np.abs(messages.variable_beliefs() - before).max(initial=0.0))
+    return residual if moved <= 100.0 * tol else moved
+
+
+def message_layout(graph: FactorGraph) -> tuple[NDArray[Any], ...]:
+    """The arrays by which compiled loops find their way in the messages of a graph."""
+    return (
+        graph.scope_offsets.view(np.uint64),
+        graph.table_offsets.view(np.uint64),
+        graph.message_offsets.view(np.uint64),
+        graph.variable_offsets.view(np.uint64),
+        graph.variable_edges,
+        graph.edge_factors,
+        graph.scopes,
+    )
+
+
+def message_buffer(graph: FactorGraph) -> Array:
+    """Room for what the messages out of one factor are made from (`kernels.bp_messages`).
+
+    Either half holds the partial sums of a table. Every variable of two states or more at least
+    halves them, so that all together are no longer than the table; one of a single state repeats
+    the one before it.
+
+    >>> len(message_buffer(FactorGraph([2, 2], [((0, 1), np.ones(4))])))
+    10
+    >>> len(message_buffer(FactorGraph([2, 1, 1], [((0, 1, 2), np.ones(2))])))
+    18
+    """
+    largest = max(int(np.diff(graph.table_offsets).max()), int(graph.cardinalities.max()))
+    single = graph.edge_factors[graph.cardinalities[graph.scopes] == 1]
+    repeated = int(np.bincount(single, minlength=1).max())
+    return np.empty(2 * (largest + 1) * (1 + repeated))
+
+
+def new_queue(size: int) -> tuple[NDArray[Any], ...]:
+    """Keys, heap and positions of a priority queue of messages."""
+    return np.zeros(size), np.empty(size, dtype=np.uint32), np.empty(size, dtype=np.uint32)
+
+
+def contradiction() -> EvidenceError:
+    """The error for observed marginals that no distribution of the model's support has."""
+    return EvidenceError(
+        "the observed marginals contradict the zeros of the model or each other: no distribution "
+        "on its states of positive weight has them; change the targets or soften the zeros"
+    )

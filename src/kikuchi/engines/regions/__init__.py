@@ -1,0 +1,1 @@
+"""Messages between the regions of a region graph, and their linear response."""

@@ -1,0 +1,383 @@
+"""The constrained free-energy engine: beliefs over regions that agree on their overlaps.
+
+Minimise sum_r c_r sum_x b_r log(b_r / phi_r) over region beliefs that agree. The state is
+one table of probabilities for each region of a `RegionGraph`; only two updates exist, *propagate*
+along an edge and *scale* to agreement (kernels.regions). `gbp` and `kikuchi` are schedules of them.
+
+Reference: LIU-D7, TEH-I10.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from kikuchi.core.arrays import U4, U8, Array, Ints, offsets_of
+from kikuchi.core.budget import Budget, require_time
+from kikuchi.core.errors import ImpossibleEvidenceError
+from kikuchi.engines.loops.state import State
+from kikuchi.engines.regions.kernels import layout
+from kikuchi.engines.regions.kernels import regions as kernels
+from kikuchi.engines.run import MethodRun
+from kikuchi.engines.tables import StateMaps
+from kikuchi.graphs.factor_graph import FactorGraph
+from kikuchi.graphs.regions.region_graph import RegionGraph
+from kikuchi.graphs.regions.sets import SetFamily, spread
+
+_SMALLER = "choose smaller regions (regions=bethe, loops:4, junction:K) or raise the memory"
+_FASTER = "choose fewer regions (regions=bethe) or the method bp"
+_LIST_BYTES = 64  # of a region, a member of it or a link, in all lists together
+_STATES_AT_ONCE = 2_000_000  # of tables that are filled between two looks at the clock
+_MAPS_AT_ONCE = 1000
+_NEGLIGIBLE = 1e-9  # largest belief in a state of floored weight that does no harm
+
+
+@dataclass(frozen=True, eq=False)
+class RegionJoints:
+    """Joint distributions of variables that one region holds, read from the smallest such one."""
+
+    variables: SetFamily
+    table_at: Ints
+    beliefs: Array
+    cardinalities: Ints
+
+    def __call__(self, chosen: list[int]) -> Array | None:
+        """The joint of some variables, an axis for each; None where no region holds them all."""
+        holders = self.variables.holders
+        found = holders.row(chosen[0])
+        for v in chosen[1:]:
+            found = np.intersect1d(found, holders.row(v), assume_unique=True)
+        if not len(found):
+            return None
+        region = int(found[np.argmin(np.diff(self.table_at)[found])])
+        members = self.variables.row(region).tolist()
+        flat = self.beliefs[self.table_at[region] : self.table_at[region + 1]]
+        table = flat.reshape(self.cardinalities[members])
+        others = tuple(k for k, v in enumerate(members) if v not in chosen)
+        left = [v for v in members if v in chosen]
+        return np.transpose(table.sum(axis=others), [left.index(v) for v in chosen])
+
+
+class RegionBeliefs:
+    """Tables of all regions, the links between nested ones, and the answers read off them."""
+
+    def __init__(self, regions: RegionGraph, budget: Budget) -> None:
+        self.regions = regions
+        self.budget = budget
+        self.graph = regions.graph
+        budget.require_bytes(
+            self._bytes(),
+            f"the tables of {len(regions)} regions (largest {regions.sizes.max():.3g})",
+            _SMALLER,
+        )
+        self._offsets = offsets_of(regions.sizes.astype(np.int64))
+        self.table_at = self._offsets.astype(np.uint64)
+        self.region_variables = layout.RegionVariables(
+            regions.variables.offsets,
+            regions.variables.items,
+            self.graph.cardinalities.astype(np.int64),
+        )
+        self.log_phi = np.empty(int(self._offsets[-1]))
+        self._add_potentials(np.ones(self.graph.n_factors), len(regions), self.log_phi)
+        self._link_regions()
+        self.b = np.empty_like(self.log_phi)
+        self._normalise(self.log_phi, len(regions))
+        self._started_above = self.b > kernels.FLOOR
+        self.width = int(regions.sizes[regions.n_roots :].max(initial=1))
+
+    # ------------------------------------------------------------------ set-up
+
+    def _bytes(self) -> int:
+        """Of tables and maps with their copies, and of the lists of regions and links."""
+        regions = self.regions
+        members, links = (
+            len(regions.variables.items) + len(regions.factors.items),
+            len(regions.above.items),
+        )
+        return 3 * regions.bytes + _LIST_BYTES * (len(regions) + members + links)
+
+    def _add_potentials(self, weights: Array, last: int, out: Array) -> None:
+        """log phi of the regions before `last`, with a weight for each factor."""
+        graph, factors = self.graph, self.regions.factors
+        work = self.regions.sizes[:last] * (1.0 + factors.sizes[:last])
+        for begin, end in self._parts(work):
+            layout.add_potentials(
+                self.region_variables,
+                factors.offsets,
+                factors.items,
+                scope_tables(graph),
+                graph.log_tables,
+                weights,
+                begin,
+                end,
+                self._offsets,
+                out,
+            )
+
+    def _normalise(self, logs: Array, last: int) -> None:
+        """Each of the regions before `last` on its own: b_r prop. to exp of its logs."""
+        for begin, end in self._parts(self.regions.sizes[:last]):
+            r = layout.normalise_logs(begin, end, self._offsets, logs, kernels.FLOOR, self.b)
+            if r < end:
+                raise ImpossibleEvidenceError(
+                    "the evidence has probability zero: the tables allow no common state of "
+                    f"variables {self.regions.regions[r].variables}"
+                )
+
+    def _parts(self, work: Array) -> Iterator[tuple[int, int]]:
+        """Ranges of regions with about as much work in each, while there is time."""
+        ends = np.flatnonzero(np.diff(np.cumsum(work) // _STATES_AT_ONCE, append=-1)) + 1
+        begin = 0
+        for end in ends.tolist():
+            self._require_time()
+            yield begin, end
+            begin = end
+
+    def _require_time(self) -> None:
+        require_time(f"setting up {len(self.regions)} regions", _FASTER)
+
+    def _link_regions(self) -> None:
+        """A link for every pair of nested regions, with the map from large to small states."""
+        above, variables = self.regions.above, self.regions.variables
+        first = layout.map_kinds(self.region_variables, above.items, above.owners)
+        maps = StateMaps(self.graph.cardinalities)
+        offsets = np.zeros(len(first), dtype=np.uint64)
+        kinds = np.flatnonzero(first == np.arange(len(first)))
+        for count, link in enumerate(kinds.tolist()):
+            if count % _MAPS_AT_ONCE == 0:
+                self._require_time()
+            pair = (int(above.items[link]), int(above.owners[link]))
+            large, small = (variables.row(region).tolist() for region in pair)
+            offsets[link] = maps.offset(large, small)
+        self.large = above.items.astype(np.uint64)
+        self.small = above.owners.astype(np.uint64)
+        self.map_at = offsets[first]
+        self.maps = maps.flat()
+        parent, child = self.regions.edges.T
+        self.edge_link = above.place(child, parent).astype(np.uint64)
+
+    @property
+    def links(self) -> kernels.RegionLinks:
+        """All pairs of nested regions, as the kernels take them."""
+        return kernels.RegionLinks(self.large, self.small, self.map_at, self.maps)
+
+    def collapsed(self) -> bool:
+        """True when a belief that began positive has fallen to the smallest number allowed."""
+        at_floor = (self.b > 0.0) & (self.b <= kernels.FLOOR)
+        return bool(np.any(self._started_above & at_floor))
+
+    def has_floored_mass(self) -> bool:
+        """True when a state whose initial weight was raised to the floor has gained probability.
+
+        Weights too small for floating-point numbers are raised to a floor, so that they do not
+        become forbidden. That is harmless as long as nothing makes these states likely; if
+        something does, the answer is wrong.
+        """
+        return bool(np.any(self.b[~self._started_above] > _NEGLIGIBLE))
+
+    # ------------------------------------------------------------------ answers
+
+    def free_energy(self) -> float:
+        """The region free energy of the present beliefs."""
+        return float(
+            kernels.free_energy(self.table_at, self.b, self.log_phi, self.regions.counting)
+        )
+
+    def disagreement(self) -> float:
+        """Largest difference between a belief and the marginal of a parent's."""
+        work = np.empty((1, self.width))
+        return float(kernels.disagreement(self.table_at, self.b, self.edge_link, self.links, work))
+
+    def variable_marginals(self) -> Array:
+        """Marginal of each variable from the smallest region that holds it."""
+        n, at = self.graph.n_variables, self.graph.state_offsets.astype(np.int64)
+        tables = layout.ScopeTables(np.arange(n + 1), np.arange(n), at)
+        return self._marginals(self.regions.variables, tables, int(at[-1]))
+
+    def factor_marginals(self) -> Array:
+        """Belief of each factor from the smallest region that holds it."""
+        tables = scope_tables(self.graph)
+        return self._marginals(self.regions.factors, tables, self.graph.log_tables.size)
+
+    def joint_reader(self) -> RegionJoints:
+        """Joints of variables that one region holds, of the present beliefs."""
+        return RegionJoints(
+            self.regions.variables, self._offsets, self.b, self.region_variables.cardinalities
+        )
+
+    def _marginals(self, members: SetFamily, tables: layout.ScopeTables, size: int) -> Array:
+        homes = np.zeros(members.n_items, dtype=np.int64)
+        homes[members.items] = members.owners  # the last one stays, and large come before small
+        out = np.empty(size)
+        layout.sums(self.region_variables, homes, tables, self._offsets, self.b, out, True)
+        return out
+
+    # ------------------------------------------------------------------ propagate
+
+    def receivers(self) -> tuple[U8, U8]:
+        """For each edge P -> R, links to the beliefs above R that its message enters.
+
+        A message into R enters b_Q when R lies in Q but P does not.
+        """
+        above, (parent, child) = self.regions.above, self.regions.edges.T
+        links, edge = spread(above.offsets[child], above.sizes[child])
+        larger = above.items[links]
+        enters = (larger != parent[edge]) & ~above.has(parent[edge], larger)
+        at = offsets_of(np.bincount(edge[enters], minlength=len(parent)))
+        return at.astype(np.uint64), links[enters].astype(np.uint64)
+
+    def propagations(self, damping: float, parallel: bool) -> Iterator[float]:
+        """Sweeps of generalised belief propagation; yields the residual of each."""
+        receiver_at, receivers = self.receivers()
+        state = (self.table_at, self.b, self.edge_link, self.links, receiver_at, receivers, damping)
+        if parallel:
+            work = np.empty((len(self.edge_link) + 1, self.width))
+            while True:
+                yield float(kernels.propagate_together(*state, work))
+        visits, renewals = self.visits()
+        work = np.empty((2, self.width))
+        while True:
+            yield float(kernels.propagate(*state, visits, renewals, work))
+
+    def visits(self) -> tuple[U4, NDArray[np.bool_]]:
+        """The edges of a sweep in their order, and which visits are renewals.
+
+        To each region, large ones first, come the messages of its parents; then all messages below
+        it are renewed without damping. Messages from P to R contain those that leave regions beside
+        R for smaller ones. Were these a sweep behind, complete graphs of five variables and more
+        would turn away from the minimum of the free energy, however weak the couplings are: for
+        triangles that share a variable the update then has the eigenvalues
+        (n - 5 +- sqrt((n - 5)^2 - 8)) / 2, whose real part is not negative.
+        """
+        parent, child = self.regions.edges.T
+        above = self.regions.above
+        places, edge = spread(above.offsets[parent], above.sizes[parent])
+        own = np.arange(len(parent))
+        after = np.concatenate([child, parent, above.items[places]])  # the region whose turn it is
+        order = np.concatenate([own, own, edge])
+        renewals = np.arange(len(after)) >= len(own)
+        inner = after >= self.regions.n_roots  # no message comes to a root
+        after, order, renewals = after[inner], order[inner], renewals[inner]
+        turn = np.lexsort((order, renewals, after))
+        return order[turn].astype(np.uint32), renewals[turn]
+
+
+def scope_tables(graph: FactorGraph) -> layout.ScopeTables:
+    """Scopes and tables of the factors, as the kernels of the layout take them."""
+    return layout.ScopeTables(
+        graph.scope_offsets.astype(np.int64),
+        graph.scopes.astype(np.int64),
+        graph.table_offsets.astype(np.int64),
+    )
+
+
+@dataclass(eq=False)
+class DoubleLoopState(State):
+    """All that changes in a double loop: beliefs, messages, and where the tangent was placed."""
+
+    b: Array
+    messages: Array
+    old: Array
+
+
+class DoubleLoop:
+    """The convergent minimiser: roots and inner regions, scaled to agreement (kernels.regions).
+
+    The entropies of regions with negative counting numbers are concave; their tangent at the
+    present beliefs bounds the free energy from above, and what is left is convex. The inner loop
+    lowers the bound by making the roots agree on one inner region after the other; the outer step
+    moves the tangent. Each pass of both lowers the region free energy if the inner loop is run out.
+    """
+
+    def __init__(self, beliefs: RegionBeliefs) -> None:
+        self.beliefs = beliefs
+        regions = beliefs.regions
+        n_roots = regions.n_roots
+        self.inner = np.arange(n_roots, len(regions), dtype=np.uint64)
+        above = regions.above
+        links = np.flatnonzero((above.items < n_roots) & (above.owners >= n_roots))
+        at = np.bincount(above.owners[links] - n_roots, minlength=len(self.inner))
+        self.at = offsets_of(at).astype(np.uint64)
+        self.inner_links = links.astype(np.uint64)
+        counts = np.diff(self.at).astype(np.float64)
+        counting = regions.counting[n_roots:]
+        self.weight = np.maximum(counting, 0.0)
+        self.concave = np.where(counting < 0.0, -counting / np.maximum(counts, 1.0), 0.0)
+        sizes = regions.sizes[n_roots:]
+        ends = np.concatenate([[0.0], np.cumsum(counts * sizes)])
+        rows = counts.max(initial=0.0) + 1.0
+        beliefs.budget.require_bytes(
+            beliefs._bytes()
+            + int(16 * ends[-1] + 32 * regions.sizes.sum() + 8 * rows * beliefs.width),
+            f"the messages between {len(regions)} regions",
+            _SMALLER,
+        )
+        self.message_at = ends.astype(np.uint64)
+        self.messages = np.zeros(int(ends[-1]))
+        self.work = np.empty((int(counts.max(initial=0)) + 1, beliefs.width))
+        self._divide_potentials()
+        self.old = beliefs.b.copy()
+        self.state = DoubleLoopState(beliefs.b, self.messages, self.old)
+
+    def _divide_potentials(self) -> None:
+        """Divide each factor among the roots that hold it; inner regions start uniform."""
+        beliefs = self.beliefs
+        regions = beliefs.regions
+        n_roots = regions.n_roots
+        counts = np.bincount(
+            regions.factors.take(np.arange(n_roots)).items, minlength=beliefs.graph.n_factors
+        )
+        beliefs._add_potentials(1.0 / np.maximum(counts, 1), n_roots, beliefs.b)
+        beliefs._normalise(beliefs.b, n_roots)
+        sizes = regions.sizes[n_roots:]
+        beliefs.b[beliefs._offsets[n_roots] :] = np.repeat(1.0 / sizes, sizes.astype(np.int64))
+        beliefs._started_above = beliefs.b > kernels.FLOOR
+
+    def inner_sweep(self) -> float:
+        """Make the roots agree on every inner region once."""
+        beliefs = self.beliefs
+        return float(
+            kernels.scale(
+                beliefs.table_at,
+                beliefs.b,
+                self.inner,
+                self.at,
+                self.inner_links,
+                beliefs.links,
+                self.weight,
+                self.message_at,
+                self.messages,
+                self.work,
+            )
+        )
+
+    def moved(self) -> float:
+        """Largest change of an inner belief since the tangent was last placed."""
+        begin = int(self.beliefs.table_at[self.beliefs.regions.n_roots])
+        return float(np.abs(self.beliefs.b[begin:] - self.old[begin:]).max(initial=0.0))
+
+    def outer_step(self) -> None:
+        """Move the tangent to the present beliefs."""
+        beliefs = self.beliefs
+        kernels.relinearise(
+            beliefs.table_at,
+            beliefs.b,
+            self.old,
+            self.inner,
+            self.at,
+            self.inner_links,
+            beliefs.links,
+            self.concave,
+            self.work,
+        )
+
+
+def region_beliefs(graph: FactorGraph, regions: str, run: MethodRun) -> RegionBeliefs:
+    """The engine's state for a graph and a choice of regions; the text names original variables."""
+    from kikuchi.graphs.regions.builders import region_graph
+
+    budget = run.clock.budget
+    return RegionBeliefs(region_graph(graph, regions, budget=budget, reduced=run.reduced), budget)

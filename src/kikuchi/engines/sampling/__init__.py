@@ -1,0 +1,1 @@
+"""Markov chains on factor graphs, several in lock step, and annealed importance sampling."""

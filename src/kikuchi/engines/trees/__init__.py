@@ -1,0 +1,1 @@
+"""Junction trees: planning, layout, propagation, reading, samples."""

@@ -1,0 +1,1 @@
+"""Units with dense weights and fields: spins and bits of pairwise models."""

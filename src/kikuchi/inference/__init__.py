@@ -1,1 +1,0 @@
-"""Inference over factor graphs: one module a method, every one answers with `Beliefs`."""

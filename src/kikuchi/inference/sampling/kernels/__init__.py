@@ -1,1 +1,0 @@
-"""Compiled loops over flat arrays: functions and NamedTuples of arrays, nothing else."""

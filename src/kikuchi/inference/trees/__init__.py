@@ -1,5 +1,0 @@
-"""Exact inference.
-
-Junction trees (`jt`): planning, layout, propagation, samples; and enumeration of all states
-(`enumerate`).
-"""

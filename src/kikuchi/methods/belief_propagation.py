@@ -1,0 +1,210 @@
+"""Belief propagation: sum-product and max-product on any factor graph.
+
+Reference: LIU-D5, LIU-I3, LIU-I4, TEH-I1, TEH-I8, TEH-M23.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import ClassVar, Literal
+
+import numpy as np
+
+from kikuchi.core.arrays import U4
+from kikuchi.core.errors import MethodError
+from kikuchi.core.seeds import generator
+from kikuchi.engines.certificates import attach_uniqueness_certificate
+from kikuchi.engines.loops.iterate import iterate
+from kikuchi.engines.loops.state import Iterations
+from kikuchi.engines.messages.kernels import bp_messages
+from kikuchi.engines.messages.kernels.beliefs import breadth_first
+from kikuchi.engines.messages.ratios import RatioMessages
+from kikuchi.engines.messages.tables import (
+    Damping,
+    TableMessages,
+    message_layout,
+    settled,
+    with_logarithms_if_needed,
+)
+from kikuchi.engines.response.linear_response import bethe_covariance
+from kikuchi.engines.run import MethodRun, Solution, Step
+from kikuchi.engines.small_work import SMALL
+from kikuchi.graphs.factor_graph import FactorGraph
+from kikuchi.methods.method import Method, more_damping, option
+
+
+@dataclass(frozen=True)
+class BeliefPropagation(Method):
+    r"""Loopy belief propagation, exact on forests.
+
+    Messages m_{a->i}(x_i) prop. to sum_{x_a \ x_i} phi_a prod_{j in a \ i} prod_{b != a} m_{b->j}
+    are updated by one of the schedules until none changes by more than `tol` as a
+    probability, before damping. `log_z` is minus the Bethe free energy, which is
+    exact on forests, which a pass from the leaves to the roots and one back, both undamped, see to
+    after the stop, and no bound elsewhere. `damping` is the weight on the old message;
+    with `damping_end` it moves there linearly over the first `anneal` iterations.
+
+    Positive binary pairwise models whose numbers stay in range run in ratio form; all others in
+    tables of probabilities, or of logarithms as soon as a number would underflow. The choice is in
+    `diagnostics["arithmetic"]`; the answers agree.
+
+    >>> import kikuchi as kk
+    >>> chain = kk.FactorGraph([2, 2], [((0,), [1, 3]), ((0, 1), [[2, 1], [1, 2]])])
+    >>> BeliefPropagation(schedule="tree").run(chain)[1].round(6).tolist()
+    [0.416667, 0.583333]
+    """
+
+    name: ClassVar[str] = "bp"
+    edge_seconds: ClassVar[float] = 1.3e-7
+    edge_bytes: ClassVar[int] = 92
+    summary: ClassVar[str] = "Belief propagation: Bethe approximation, exact on forests"
+    objective_name: ClassVar[str] = "Bethe log Z"
+    exactness = "forests"
+    gives_covariance: ClassVar[bool] = True
+    most_interpreted: ClassVar[int] = SMALL
+
+    schedule: Literal["parallel", "sequential", "random", "residual", "tree"] = option(
+        "sequential",
+        "order of updates: all at once, variable by variable, in random order, "
+        "largest change first, or the two exact passes over a forest",
+    )
+    damping: float = option(0.0, "weight on the old message", low=0, below=1)
+    tol: float = option(1e-9, "largest change of a message to stop at; 0 runs on", low=0)
+    max_iterations: int = option(1000, "most sweeps over all messages", low=1)
+    mode: Literal["sum", "max"] = option("sum", "marginals, or max-marginals and a best state")
+    damping_kind: Literal["linear", "geometric"] = option(
+        "linear", "mix probabilities, or their logarithms"
+    )
+    damping_end: float | None = option(
+        None, "weight on the old message after `anneal` iterations", low=0, below=1
+    )
+    anneal: int = option(1000, "iterations over which damping moves to damping_end", low=1)
+    trace_energy: bool = option(False, "also record the Bethe log Z at every step")
+    seed: int = option(0, "seed of the random schedule", low=0)
+
+    @property
+    def gives_marginals(self) -> bool:
+        """Whether it sums: in `max` mode the beliefs are max-marginals."""
+        return self.mode == "sum"
+
+    def _solve(self, graph: FactorGraph, run: MethodRun) -> Solution:
+        if self.schedule == "tree" and not graph.is_forest:
+            raise MethodError(
+                "method bp: schedule=tree needs a graph without cycles; use sequential or residual"
+            )
+        ratios = RatioMessages.of(graph) if self.mode == "sum" else None
+        if ratios is not None:
+            return self._solved(ratios, run)
+        if self.mode == "max":
+            return self._solved(TableMessages(graph, bp_messages.LOG_MAX), run)
+        return with_logarithms_if_needed(
+            lambda mode: self._solved(TableMessages(graph, mode), run), run
+        )
+
+    def _solved(self, messages: RatioMessages | TableMessages, run: MethodRun) -> Solution:
+        """Sweep until nothing changes, and read the answer."""
+        is_tree = self.schedule == "tree"
+        limit = 2 if is_tree else self.max_iterations
+        sweep = self._sweep(messages, run)
+        ended = iterate(sweep, Iterations(), run, tol=0.0 if is_tree else self.tol, limit=limit)
+        iterations, converged = ended.iterations, ended.converged
+        if is_tree and iterations == 2:
+            converged, run.stopped = True, "converged"
+        elif converged and self.mode == "sum" and messages.graph.is_forest:
+            for order in itertools.islice(
+                forest_passes(messages.graph), 2
+            ):  # small steps: no proof
+                messages.sequential(order, 0.0, bp_messages.LINEAR)
+        return self._read(messages, iterations, converged, run)
+
+    def _sweep(
+        self, messages: RatioMessages | TableMessages, run: MethodRun
+    ) -> Callable[[Iterations], Step]:
+        """The step of the run: one sweep in the order of the schedule, or a few parallel ones."""
+        limit = run.clock.iterations(self.max_iterations)
+        orders = self._orders(messages.graph)
+        damping = Damping(self.damping, self.damping_kind, self.damping_end, self.anneal)
+
+        def sweep(state: Iterations) -> Step:
+            sweeps, weight = 1, 0.0 if self.schedule == "tree" else damping.at(state.done)
+            if self.schedule == "residual":
+                residual = messages.residual(weight, damping.code, self.tol)
+            elif self.schedule == "parallel":
+                sweeps = min(limit - state.done, messages.sweeps_per_call(self.tol))
+                residual = messages.parallel(sweeps, weight, damping.code)
+            else:
+                residual = messages.sequential(next(orders), weight, damping.code)
+            if self.schedule != "tree":
+                residual = settled(messages, residual, self.tol)
+            state.done += sweeps
+            traced = self.trace_energy and self.mode == "sum"
+            energy = messages.log_z(messages.variable_beliefs()) if traced else math.nan
+            return Step(state.done, residual, energy)
+
+        return sweep
+
+    def _orders(self, graph: FactorGraph) -> Iterator[U4]:
+        """The order of the variables in each sweep."""
+        if self.schedule == "tree":
+            yield from forest_passes(graph)
+        order = np.arange(graph.n_variables, dtype=np.uint32)
+        rng = generator(self.seed)
+        while True:
+            if self.schedule == "random":
+                order = rng.permutation(order)
+            yield order
+
+    # ------------------------------------------------------------------ reading
+
+    def _read(
+        self,
+        messages: RatioMessages | TableMessages,
+        iterations: int,
+        converged: bool,
+        run: MethodRun,
+    ) -> Solution:
+        marginals = messages.variable_beliefs()
+        solution = Solution(
+            marginals,
+            converged=converged,
+            iterations=iterations,
+            diagnostics={"arithmetic": messages.arithmetic, "residual": run.trace.last_residual},
+        )
+        if self.mode == "max":
+            assert isinstance(messages, TableMessages)
+            solution.state = messages.decode()
+            solution.score = float(messages.graph.log_score(solution.state))
+            solution.score -= messages.graph.log_constant
+            if solution.score > -np.inf:
+                solution.log_z_lower = solution.score
+            else:
+                solution.state = solution.score = None
+                solution.warnings.append("no state of positive weight was decoded")
+        else:
+            solution.log_z = messages.log_z(marginals)
+            solution.factor_tables = messages.factor_beliefs
+            solution.covariance = lambda variables: bethe_covariance(
+                messages.graph, marginals, messages.factor_beliefs(), variables
+            )
+            if messages.graph.is_forest and converged:
+                solution.log_z_lower = solution.log_z_upper = solution.log_z
+        if not converged:
+            residual = "" if self.schedule == "residual" else "schedule=residual, "
+            solution.warnings.append(
+                f"not converged: a message still changes by {run.trace.last_residual:.2g}; "
+                f"try {more_damping(self.damping)}, {residual}or more max_iterations"
+            )
+        if self.mode == "sum":
+            attach_uniqueness_certificate(messages.graph, solution)
+        return solution
+
+
+def forest_passes(graph: FactorGraph) -> Iterator[U4]:
+    """The variables of a forest from the leaves to the roots, then again and again the way back."""
+    order = breadth_first(message_layout(graph))
+    yield order[::-1].copy()
+    while True:
+        yield order

@@ -1,0 +1,144 @@
+"""Exact inference on a junction tree.
+
+The engine `trees` plans, propagates and reads; this module holds the options of the method.
+
+Reference: HOJ-I3 to I5, HOJ-I4, HOJ-I5, HOJ-M3, LIU-I1, TEH-I2.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from kikuchi.core.arrays import Array
+from kikuchi.core.budget import Budget
+from kikuchi.engines.response.linear_response import clamped_covariance
+from kikuchi.engines.run import Covariance, MethodRun, Solution
+from kikuchi.engines.small_work import SMALL
+from kikuchi.engines.trees.calibrated import tree_joint, unconditioned
+from kikuchi.engines.trees.engine import (
+    Report,
+    Watch,
+    propagate,
+)
+from kikuchi.engines.trees.plan import (
+    Architecture,
+    Mode,
+    PlanOrder,
+    TreePlan,
+    factor_targets,
+    make_plan,
+    variable_targets,
+)
+from kikuchi.graphs.factor_graph import FactorGraph
+from kikuchi.methods.method import Method, option
+
+
+@dataclass(frozen=True)
+class JunctionTree(Method):
+    """Exact marginals and log Z, or with `mode="max"` the most probable state.
+
+    In `max` mode there are `max_marginals`, max_{x without i} p(x), each scaled to sum to 1, in
+    place of marginals and factor beliefs; `state` is the most probable state and `score` its
+    log-weight, a lower bound on log Z.
+
+    >>> import kikuchi as kk
+    >>> graph = kk.FactorGraph([2, 2], [((0, 1), [[1, 2], [3, 4]])])
+    >>> beliefs = JunctionTree().run(graph)
+    >>> beliefs[0].round(6).tolist(), round(beliefs.log_z, 6)
+    ([0.3, 0.7], 2.302585)
+    >>> JunctionTree(mode="max").run(graph).state.tolist()
+    [1, 1]
+    """
+
+    name: ClassVar[str] = "jt"
+    edge_seconds: ClassVar[float] = 5e-8
+    summary: ClassVar[str] = "exact: junction tree, as far as memory allows"
+    exactness = "always"
+    certifies = ("lower", "upper")
+    needs_junction_tree: ClassVar[bool] = True
+    gives_covariance: ClassVar[bool] = True
+    most_interpreted: ClassVar[int] = SMALL
+
+    order: PlanOrder = option("cheapest", "elimination order: the best of many, or one greedy rule")
+    propagation: Architecture = option(
+        "shafer-shenoy", "shafer-shenoy holds separators only, hugin holds cliques and divides"
+    )
+    mode: Mode = option("sum", "sum for marginals, max for the most probable state")
+    seed: int | None = option(None, "random ties in the elimination order", low=0)
+
+    @property
+    def gives_marginals(self) -> bool:
+        """Whether it sums: in `max` mode the beliefs are max-marginals."""
+        return self.mode == "sum"
+
+    def _solve(self, graph: FactorGraph, run: MethodRun) -> Solution:
+        plan = make_plan(unconditioned(graph), self.order, self.seed, run.clock)
+        return self.solve_planned(plan, run)
+
+    def solve_planned(
+        self, tree_plan: TreePlan, run: MethodRun, *, foresee: bool = False
+    ) -> Solution:
+        """Solve the graph of the plan `tree_plan` that was made already, within the limits of the
+        `run`; with `foresee` it gives up as soon as the pace says that the time will not suffice.
+        """
+        graph = tree_plan.graph
+        watch = Watch(run.clock, _reporter(run), foresee)
+        tree = propagate(
+            tree_plan, variable_targets, watch, mode=self.mode, propagation=self.propagation
+        )
+        score = None
+        if tree.state is not None:
+            score = float(graph.log_score(tree.state)) - graph.log_constant
+        exact = tree.log_z if self.mode == "sum" else None
+        return Solution(
+            tree.out,
+            log_z=exact,
+            log_z_lower=exact if score is None else score,
+            log_z_upper=exact,
+            factor_tables=(lambda: self._factor_tables(tree_plan, run.clock.budget))
+            if self.mode == "sum"
+            else None,
+            covariance=None if self.mode == "max" else self._covariance_of(graph, tree.out, run),
+            joint=None
+            if self.mode == "max"
+            else tree_joint(graph, run.clock.budget, self.order, self.seed),
+            state=tree.state,
+            score=score,
+            diagnostics={
+                "width": tree_plan.width,
+                "cliques": tree_plan.found_tree.n_cliques,
+                "bytes": tree_plan.bytes,
+                "operations": tree_plan.operations,
+                "arithmetic": "logarithms" if tree.logs else "linear",
+            },
+        )
+
+    def _covariance_of(self, graph: FactorGraph, marginals: Array, run: MethodRun) -> Covariance:
+        """Covariances by one run for each state of the variables asked for, less one of each."""
+        unhurried = Budget(bytes=run.clock.budget.bytes)
+
+        def given(variable: int, state: int) -> Array:
+            beliefs = self.run(graph, evidence={variable: state}, budget=unhurried)
+            return beliefs.flat_marginals
+
+        return lambda variables: clamped_covariance(graph, marginals, given, variables)
+
+    def _factor_tables(self, tree_plan: TreePlan, budget: Budget) -> Array:
+        """Beliefs of all factors by a second run: none of its tables were kept."""
+        unhurried = Budget(bytes=budget.bytes)
+        watch = Watch(unhurried.start())
+        return propagate(tree_plan, factor_targets, watch, propagation=self.propagation).out
+
+
+def _reporter(run: MethodRun) -> Report:
+    """Tell the progress a few times a second at most."""
+    last = 0.0
+
+    def report(done: int, total: int) -> None:
+        nonlocal last
+        if run.clock.seconds - last > 0.1:
+            last = run.clock.seconds
+            run.progress(done, total, residual=None, objective=None)
+
+    return report

@@ -1,0 +1,363 @@
+"""Naive mean field: the best product distribution, and a certified lower bound on log Z.
+
+The trial distribution is q(x) = prod_i q_i(x_i); by Jensen
+
+    log Z >= L(q) = sum_a E_q[log phi_a(x_a)] + sum_i H(q_i),      log Z - L(q) = KL(q || p).
+
+With the others held, L is largest at q_i(x_i) proportional to exp(sum_a E_q[log phi_a | x_i]).
+Variables are set to that optimum one after the other, so L never falls.
+
+Reference: HOJ-I9, LAW-I4, LIU-D3, LIU-D4, LIU-I2, TEH-I5.
+"""
+
+from __future__ import annotations
+
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import ClassVar, Literal
+
+import numpy as np
+
+from kikuchi.core.arrays import U4, Array, Mask
+from kikuchi.engines.feasibility import Constraints
+from kikuchi.engines.loops.state import Iterations
+from kikuchi.engines.mean_field.ascent import LocalOptimum, MultiStartAscent, normalised
+from kikuchi.engines.response.linear_response import mean_field_covariance
+from kikuchi.engines.run import MethodRun, Solution, Step
+from kikuchi.graphs.binary import BoltzmannParameters, boltzmann_parameters
+from kikuchi.graphs.factor_graph import FactorGraph
+from kikuchi.graphs.graph_arrays import GraphArrays, flatten
+from kikuchi.methods.method import Method, option
+
+_FLOORS = tuple(2.0**k for k in range(7))  # how far below a table's least entry a zero is put
+_SWEEPS_PER_FLOOR = 10
+_FLOOR_TOL = 1e-3
+_SINGLE_SWEEPS = 16  # recorded one by one before sweeps go in chunks
+_CHUNK_WORK = 4e6  # elementary steps of a chunk: a few milliseconds
+
+
+@dataclass(frozen=True)
+class MeanField(Method):
+    """Naive mean field: a certified lower bound on log Z.
+
+    `log_z` and `log_z_lower` are the bound
+    L(q), evaluated on the tables as given. The first start is uniform, the others are random;
+    the best bound is answered. In a model with symmetries the uniform start can be a saddle that
+    no update leaves: the random starts are there for that. Annealing maximises
+    sum_a E_q[log phi_a] + T H(q) with T falling to 1 before the ascent proper.
+
+    Zeros in tables: the bound is finite only if no forbidden entry has probability. Each start
+    first treats log 0 as a floor that sinks, then keeps a box of states that holds no forbidden
+    entry (the likeliest states first), and from there updates with the true tables.
+
+    >>> import kikuchi as kk
+    >>> pair = kk.FactorGraph([2, 2], [((0, 1), [[3, 1], [1, 3]]), ((0,), [1, 2])])
+    >>> beliefs = kk.infer(pair, "mf")
+    >>> beliefs.log_z <= kk.infer(pair, "enumerate").log_z
+    True
+    """
+
+    name: ClassVar[str] = "mf"
+    edge_seconds: ClassVar[float] = 1.2e-7
+    objective_name: ClassVar[str] = "lower bound"
+    certifies = ("lower",)
+    gives_covariance: ClassVar[bool] = True
+
+    order: Literal["given", "random"] = option("given", "order of the updates in a sweep")
+    restarts: int = option(4, "random starts after the uniform one; the best bound wins", low=0)
+    anneal_from: float = option(1.0, "temperature at which each start begins", low=1.0)
+    anneal_sweeps: int = option(20, "sweeps in which the temperature falls to 1", low=1)
+    tol: float = option(1e-9, "stop when no probability moves more than this in a sweep", low=0.0)
+    max_iterations: int = option(1000, "sweeps at most of each start", low=1)
+    seed: int = option(0, "seed of the random starts and orders", low=0)
+
+    def _solve(self, graph: FactorGraph, run: MethodRun) -> Solution:
+        ascent = MeanFieldAscent(self, graph, run)
+        ascent.from_all_starts()
+        return ascent.solution()
+
+
+class MeanFieldAscent(MultiStartAscent):
+    """All starts of one run, and the local optima that they led to."""
+
+    def __init__(self, method: MeanField, graph: FactorGraph, run: MethodRun) -> None:
+        super().__init__(method.seed, run)
+        self.method = method
+        self.graph = graph
+        self.flat = flat = flatten(graph)
+        bits = boltzmann_parameters(graph)
+        self.constraints = Constraints(flat)
+        self.alive = self.constraints.alive
+        self.engine: _Engine = _TableEngine(flat, self.alive) if bits is None else _BitsEngine(bits)
+        self.scratch = _scratch(flat)
+        self.optima: list[LocalOptimum] = []
+        self.first_steps: list[int] = []
+
+    def from_all_starts(self) -> None:
+        """Ascend from one start after the other until the budget or the user ends the run."""
+        try:
+            for number in range(self.method.restarts + 1):
+                self.from_start(number)
+                if self.must_end:
+                    break
+        except KeyboardInterrupt:
+            self.run.stopped = "interrupted"
+            self.end_here()
+
+    def from_start(self, number: int) -> None:
+        """Ascend from the uniform start (number 0) or from a random one."""
+        self.first_steps.append(len(self.run.trace))
+        uniform = number == 0
+        masses = (
+            np.ones(len(self.alive)) if uniform else self.rng.standard_exponential(len(self.alive))
+        )
+        self.engine.set(normalised(masses * self.alive, self.flat.state_offsets))
+        limit = self.done + self.method.max_iterations + self._preparation_sweeps
+        self.run.iterate(self._preparation(), tol=0.0, limit=limit)
+        if self.constraints.any and not self._enter_box():
+            self.end_here()
+            return
+        converged = not self.must_end and self.take(self._ascent(), self.method.tol, limit)
+        self.end_here(converged)
+
+    def end_here(self, converged: bool = False) -> None:
+        """Take the current distribution as where this start ended."""
+        q = self.engine.q()
+        residual = self.run.trace.last_residual
+        self.optima.append(LocalOptimum(self._bound(q), q, converged, residual))
+
+    # ------------------------------------------------------------------ phases of a start
+
+    @property
+    def _temperatures(self) -> Array:
+        if self.method.anneal_from == 1.0:
+            return np.zeros(0)
+        falling = np.geomspace(self.method.anneal_from, 1.0, self.method.anneal_sweeps + 1)
+        return np.asarray(falling[:-1])
+
+    @property
+    def _preparation_sweeps(self) -> int:
+        floors = len(_FLOORS) * _SWEEPS_PER_FLOOR if self.constraints.any else 0
+        return len(self._temperatures) + floors
+
+    def _preparation(self) -> Iterator[Step]:
+        """Annealing and sinking floors; the bound may fall here, so none is recorded."""
+        engine = self.engine
+        if self.constraints.any:
+            engine.use_tables(_floored(self.flat, _FLOORS[0]))
+        for temperature in self._temperatures:
+            engine.sweeps(self._order(), np.array([temperature]), -1.0)
+            self.done += 1
+            yield Step(self.done)
+        if self.constraints.any:
+            for depth in _FLOORS:
+                engine.use_tables(_floored(self.flat, depth))
+                for _ in range(_SWEEPS_PER_FLOOR):
+                    change = engine.sweeps(self._order(), np.ones(1), 0.0)[1]
+                    self.done += 1
+                    yield Step(self.done)
+                    if change <= _FLOOR_TOL:
+                        break
+
+    def _enter_box(self) -> bool:
+        """Move q onto states without a forbidden entry between them; False if none was found."""
+        self.engine.use_tables(self.flat)
+        q = self.engine.q()
+        box = self.constraints.box(q)
+        if box is not None:
+            self.engine.set(normalised(q * box, self.flat.state_offsets, box))
+            return True
+        state = self.constraints.find_state(q, self.rng, self.run.clock)
+        if state is None:
+            return False
+        point = np.zeros(len(q))
+        point[self.flat.state_offsets[:-1] + state] = 1.0
+        self.engine.set(point)
+        return True
+
+    def _ascent(self) -> Callable[[Iterations], Step]:
+        """Sweeps at temperature 1 with the true tables: the bound never falls."""
+        first = self.done
+
+        def step(state: Iterations) -> Step:
+            taken = state.done - first
+            left = self.method.max_iterations - taken
+            # sweeps that the preparation left over may be taken too: the run knows the limit
+            many = 1 if taken < _SINGLE_SWEEPS else max(1, min(left, self._chunk))
+            sweeps, change = self.engine.sweeps(self._order(), np.ones(many), self.method.tol)
+            self.done = state.done = state.done + sweeps
+            bound = self._bound(self.engine.q())
+            return Step(state.done, residual=change, objective=bound, lower=bound)
+
+        return step
+
+    @property
+    def _chunk(self) -> int:
+        if self.method.order == "random":
+            return 1
+        return int(np.clip(_CHUNK_WORK / self.engine.work, 1, 64))
+
+    def _order(self) -> U4:
+        n = len(self.flat.cards)
+        if self.method.order == "given":
+            return np.arange(n, dtype=np.uint32)
+        return self.rng.permutation(n).astype(np.uint32)
+
+    # ------------------------------------------------------------------ values
+
+    def _bound(self, q: Array) -> float:
+        from kikuchi.engines.mean_field.kernels.mean_field import bound
+
+        return float(bound(self.flat, q, 1.0, self.scratch))
+
+    def _factor_tables(self, q: Array) -> Array:
+        from kikuchi.engines.mean_field.kernels.mean_field import products
+
+        tables = np.empty(self.flat.log_tables.size)
+        products(self.flat, q, tables)
+        return tables
+
+    # ------------------------------------------------------------------ answer
+
+    def solution(self) -> Solution:
+        """The best local optimum as an answer."""
+        graph, constant = self.graph, self.graph.log_constant
+        number = int(np.argmax([optimum.bound for optimum in self.optima]))
+        best = self.optima[number]
+        bound = best.bound if best.bound > -math.inf else None
+        self.run.stopped = self._why_stopped(best)
+        bounds = [o.bound + constant if o.bound > -math.inf else None for o in self.optima]
+        return Solution(
+            marginals=best.beliefs,
+            log_z=bound,
+            log_z_lower=bound,
+            converged=best.converged,
+            iterations=self.done,
+            factor_tables=lambda: self._factor_tables(best.beliefs),
+            covariance=lambda variables: mean_field_covariance(graph, best.beliefs, variables),
+            warnings=self._warnings(best),
+            diagnostics={
+                "bounds": bounds,
+                "best_start": number,
+                "first_steps": self.first_steps,
+            },
+        )
+
+    def _why_stopped(self, best: LocalOptimum) -> str:
+        if self.run.stopped in ("seconds", "interrupted"):
+            return self.run.stopped
+        if len(self.optima) > self.method.restarts:
+            return "converged" if best.converged else "iterations"
+        return "seconds" if self.run.clock.expired else "iterations"
+
+    def _warnings(self, best: LocalOptimum) -> list[str]:
+        warnings = []
+        if best.bound == -math.inf:
+            warnings.append(
+                "no product distribution without forbidden entries was found, so there is no "
+                "bound and the marginals are a guess; use jt or bp, or more restarts"
+            )
+        elif not best.converged and not self.must_end:
+            warnings.append(
+                f"mean field still moved by {best.residual:.1e} after {self.method.max_iterations} "
+                "sweeps; the bound holds, but raise max_iterations for a better one"
+            )
+        if len(self.optima) <= self.method.restarts:
+            warnings.append(
+                f"the budget ended after {len(self.optima)} of {self.method.restarts + 1} starts"
+            )
+        return warnings
+
+
+# ---------------------------------------------------------------------- engines
+
+
+class _Engine(ABC):
+    """Current probabilities, and sweeps that change them."""
+
+    work: float
+
+    @abstractmethod
+    def set(self, q: Array) -> None:
+        """Start again at `q`."""
+
+    @abstractmethod
+    def q(self) -> Array:
+        """The current probabilities, flat."""
+
+    @abstractmethod
+    def sweeps(self, order: U4, temperatures: Array, tol: float) -> tuple[int, float]:
+        """One sweep per temperature, fewer when the largest change is at most `tol`."""
+
+    @abstractmethod
+    def use_tables(self, flat: GraphArrays) -> None:
+        """Use other log-potentials from now on."""
+
+
+class _TableEngine(_Engine):
+    """Any cardinalities, any order, zeros."""
+
+    def __init__(self, flat: GraphArrays, alive: Mask) -> None:
+        self._flat = flat
+        self._alive = alive
+        self._q = np.zeros(len(alive))
+        self._field = np.zeros(flat.max_card)
+        self._scratch = _scratch(flat)
+        orders = np.diff(flat.scope_offsets)
+        sizes = np.diff(flat.table_offsets)
+        self.work = float((orders * sizes).sum()) + 10.0 * len(alive)
+
+    def set(self, q: Array) -> None:
+        self._q[:] = q
+
+    def q(self) -> Array:
+        return self._q.copy()
+
+    def use_tables(self, flat: GraphArrays) -> None:
+        self._flat = flat
+
+    def sweeps(self, order: U4, temperatures: Array, tol: float) -> tuple[int, float]:
+        from kikuchi.engines.mean_field.kernels.mean_field import sweep_tables
+
+        done, change = sweep_tables(
+            self._flat, self._q, self._alive, order, temperatures, tol, self._field, self._scratch
+        )
+        return int(done), float(change)
+
+
+class _BitsEngine(_Engine):
+    """Binary variables, at most two in a factor, no zeros: one number per variable."""
+
+    def __init__(self, bits: BoltzmannParameters) -> None:
+        self._bits = bits
+        self._means = np.zeros(len(bits.biases))
+        self.work = float(len(bits.weights)) + 10.0 * len(bits.biases)
+
+    def set(self, q: Array) -> None:
+        self._means[:] = q[1::2]
+
+    def q(self) -> Array:
+        return np.stack([1.0 - self._means, self._means], axis=1).ravel()
+
+    def use_tables(self, flat: GraphArrays) -> None:
+        raise AssertionError("the form in bits has no zeros, so no other tables are ever needed")
+
+    def sweeps(self, order: U4, temperatures: Array, tol: float) -> tuple[int, float]:
+        from kikuchi.engines.mean_field.kernels.mean_field import sweep_bits
+
+        done, change = sweep_bits(*self._bits[:4], self._means, order, temperatures, tol)
+        return int(done), float(change)
+
+
+def _scratch(flat: GraphArrays) -> Array:
+    return np.zeros(max(1, int(np.diff(flat.table_offsets).max(initial=1)) // 2))
+
+
+def _floored(flat: GraphArrays, depth: float) -> GraphArrays:
+    """Zeros put `depth` below the least positive entry of their table, on the log scale."""
+    finite = np.where(np.isfinite(flat.log_tables), flat.log_tables, np.inf)
+    least = np.minimum.reduceat(finite, flat.table_offsets[:-1])
+    floors = np.repeat(least - depth, np.diff(flat.table_offsets))
+    return flat.with_tables(np.where(np.isfinite(flat.log_tables), flat.log_tables, floors))

@@ -1,0 +1,84 @@
+"""Method texts: `name:option=value,...`, read once for the command line and for Python alike."""
+
+from __future__ import annotations
+
+from logging import INFO
+from typing import Any
+
+from kikuchi.core.budget import Budget, limits
+from kikuchi.core.log import log_warnings, logger
+from kikuchi.core.options import Registry
+from kikuchi.core.progress import ProgressOption
+from kikuchi.graphs._checks import check_graph
+from kikuchi.graphs.factor_graph import Evidence, FactorGraph
+from kikuchi.methods import names
+from kikuchi.methods.beliefs import Beliefs
+from kikuchi.methods.method import Method
+
+DEFAULT = "auto"
+_LOG = logger("methods")
+
+METHODS: Registry[Method] = names.METHODS
+
+
+def parse_method(text: str | Method) -> Method:
+    """A method from its text; a method is returned as it is.
+
+    A value in parentheses may hold commas, so that one method can name another.
+
+    `text` is a name, perhaps with options, as in "bp:damping=0.5".
+
+    >>> parse_method("bp:damping=0.5,schedule=residual").text
+    'bp:schedule=residual,damping=0.5'
+    >>> parse_method("clamp:method=(mf:restarts=9,tol=1e-6),k=3").text
+    'clamp:method=(mf:restarts=9,tol=1e-6),k=3'
+    """
+    return METHODS.parse(text)
+
+
+def infer(
+    graph: FactorGraph,
+    method: str | Method = DEFAULT,
+    *,
+    evidence: Evidence | None = None,
+    budget: Budget | None = None,
+    seconds: float | None = None,
+    memory: int | str | None = None,
+    progress: ProgressOption = None,
+    **options: Any,
+) -> Beliefs:
+    """Return the marginals and log Z of `graph`, computed by `method`.
+
+    Parameters
+    ----------
+    graph : the model.
+    method : a method object such as `kk.BeliefPropagation(damping=0.5)`, or its text such as
+        "bp:damping=0.5"; "auto" is exact where that fits the limits, else the best approximation.
+        `kikuchi methods` and the page of methods list all of them with their options.
+    evidence : observed states by variable, both by name or number; or observed marginals, a
+        distribution in place of a state, where the method takes them.
+    budget : limits as a `Budget`, in place of the next two.
+    seconds : most seconds; iterations end with the best answer so far, marked as not converged.
+    memory : most memory that the run may add, in bytes or as a text such as "2GB"; 4 GB by default.
+    progress : True for a bar, or a function that is told how far the run is.
+    options : options of the method by name, as in `kk.infer(graph, "bp", damping=0.5)`.
+
+    Returns
+    -------
+    Beliefs
+        marginals of variables and factors, log Z and its bounds, whether it converged, and
+        warnings. Records go to the loggers `kikuchi.methods` and below.
+
+    >>> from kikuchi import FactorGraph
+    >>> infer(FactorGraph([2], [((0,), [1, 3])]), "bp")[0].round(6).tolist()
+    [0.25, 0.75]
+    """
+    check_graph(graph, "infer")
+    allowed = limits(budget, seconds, memory)
+    chosen_method = METHODS.parse(method, options)
+    beliefs = chosen_method.run(graph, evidence=evidence, budget=allowed, progress=progress)
+    if _LOG.isEnabledFor(INFO) and "chosen" in beliefs.diagnostics:
+        chosen, why = beliefs.diagnostics["chosen"], beliefs.diagnostics.get("why")
+        _LOG.info("%s chose %s: %s", beliefs.method, chosen, why)
+    log_warnings(_LOG, beliefs.method, beliefs.warnings)
+    return beliefs
