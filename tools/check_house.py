@@ -50,7 +50,7 @@ _FLOORS: tuple[tuple[str, ...], ...] = (
     ("graphs",),
     ("engines",),
     ("methods",),
-    ("bounds",),
+    ("brackets",),
     ("training",),
     ("learning",),
     (*_FAMILIES, "data"),

@@ -46,7 +46,7 @@ ROOMS = (
     "graphs",
     "engines",
     "methods",
-    "bounds",
+    "brackets",
     "learning",
     "boltzmann",
     "energy",

@@ -16,7 +16,7 @@ __all__ = ["__version__", *_names]
 extend(
     "kikuchi.methods",
     {
-        "auto": "kikuchi.bounds.auto:Auto",
+        "auto": "kikuchi.brackets.auto:Auto",
         "renn": "kikuchi.neural.region_networks:Renn",
         "bethe-net": "kikuchi.neural.region_networks:BetheNet",
     },

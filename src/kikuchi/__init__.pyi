@@ -1,9 +1,9 @@
 from kikuchi.applications.detection import channel_uses as channel_uses
 from kikuchi.applications.detection import detect as detect
 from kikuchi.applications.detection import mimo as mimo
-from kikuchi.bounds.auto import Auto as Auto
-from kikuchi.bounds.log_z_bounds import LogZBounds as LogZBounds
-from kikuchi.bounds.log_z_bounds import bounds as bounds
+from kikuchi.brackets.auto import Auto as Auto
+from kikuchi.brackets.log_z_bounds import LogZBounds as LogZBounds
+from kikuchi.brackets.log_z_bounds import bounds as bounds
 from kikuchi.core.budget import Budget as Budget
 from kikuchi.core.divergences import alpha_divergence as alpha_divergence
 from kikuchi.core.divergences import alpha_projection as alpha_projection

@@ -10,7 +10,7 @@ from contextlib import contextmanager
 import pytest
 
 import kikuchi as kk
-from kikuchi.bounds.live import BoundsBar
+from kikuchi.brackets.live import BoundsBar
 from kikuchi.core import progress
 from kikuchi.core.progress import CommandBar, ProgressBar, hide_bars, part_done, phase
 

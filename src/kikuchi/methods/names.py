@@ -10,7 +10,7 @@ METHODS: Registry[Any] = Registry(
     "kikuchi.methods",
     "method",
     {
-        "auto": None,  # of `bounds`, which stands above the methods
+        "auto": None,  # in `brackets`, which stands above the methods
         "enumerate": "enumeration:Enumeration",
         "jt": "junction_tree:JunctionTree",
         "bp": "belief_propagation:BeliefPropagation",

@@ -17,7 +17,7 @@ from kikuchi.reports import html
 from kikuchi.reports.page import Facts, Item, Picture, Report, Tile, versions
 
 if TYPE_CHECKING:
-    from kikuchi.bounds.log_z_bounds import LogZBounds
+    from kikuchi.brackets.log_z_bounds import LogZBounds
     from kikuchi.core.answer import Answer
     from kikuchi.query.answers import Distributions, JointDistribution
     from kikuchi.query.case_files import Prediction

@@ -14,7 +14,7 @@ from kikuchi.core import text
 from kikuchi.core.answer import Answer, TextTable
 
 if TYPE_CHECKING:
-    from kikuchi.bounds.log_z_bounds import BoundStep, LogZBounds
+    from kikuchi.brackets.log_z_bounds import BoundStep, LogZBounds
     from kikuchi.graphs.factor_graph import FactorGraph
     from kikuchi.reports.evidence import Observed
 
@@ -57,8 +57,8 @@ def bounds(
     outputs.check_picture_suffix(plot)
     graph = load_model(model, format)
     observed = load_evidence(graph, evidence)
-    from kikuchi.bounds.live import BoundsBar
-    from kikuchi.bounds.log_z_bounds import bounds as close
+    from kikuchi.brackets.live import BoundsBar
+    from kikuchi.brackets.log_z_bounds import bounds as close
 
     with BoundsBar(seconds, quiet=output.quiet) as progress:
         result = close(graph, evidence=observed, budget=budget, ibound=ibound, progress=progress)

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import kikuchi as kk
-from kikuchi.bounds import auto_exact, auto_search
+from kikuchi.brackets import auto_exact, auto_search
 from kikuchi.core.errors import BudgetError
 from oracle import enumerate_exact, random_model
 

@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterator
 from typing import Any
 
-from kikuchi.bounds.log_z_bounds import LOOPS, Portfolio, bound_schedule, load_loops
+from kikuchi.brackets.log_z_bounds import LOOPS, Portfolio, bound_schedule, load_loops
 from kikuchi.core.errors import BudgetError, MethodError
 from kikuchi.engines.run import MethodRun, Solution, Step
 from kikuchi.graphs.factor_graph import FactorGraph

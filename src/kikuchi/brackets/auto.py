@@ -14,7 +14,7 @@ from kikuchi.methods.enumeration import FEW_STATES, Enumeration
 from kikuchi.methods.method import Method, option
 
 if TYPE_CHECKING:
-    from kikuchi.bounds.auto_search import Search
+    from kikuchi.brackets.auto_search import Search
 
 _MOST_OVERFULL = 64.0  # times the memory: sums over slices are thought of
 
@@ -55,8 +55,8 @@ class Auto(Method):
     def _solve(self, graph: FactorGraph, run: MethodRun) -> Solution:
         if self._certainly_exact(graph, run):
             return _by_enumeration(graph, run)
-        from kikuchi.bounds import auto_exact
-        from kikuchi.bounds.log_z_bounds import check_ibound
+        from kikuchi.brackets import auto_exact
+        from kikuchi.brackets.log_z_bounds import check_ibound
         from kikuchi.engines.trees.slices import sliced_plan
 
         cost, plan = auto_exact.least_cost(graph, run)
@@ -91,7 +91,7 @@ class Auto(Method):
         return self.exact and not run.targets and count_states(graph.cardinalities) <= FEW_STATES
 
     def _search(self, graph: FactorGraph, run: MethodRun) -> Search:
-        from kikuchi.bounds.auto_search import Search
+        from kikuchi.brackets.auto_search import Search
 
         return Search(graph, run)
 

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import kikuchi as kk
-from kikuchi.bounds.log_z_bounds import LogZBounds, Portfolio, bound_schedule, bounds
+from kikuchi.brackets.log_z_bounds import LogZBounds, Portfolio, bound_schedule, bounds
 from kikuchi.core.errors import MethodError
 from kikuchi.engines.run import MethodRun, Solution
 from oracle import enumerate_exact, random_model

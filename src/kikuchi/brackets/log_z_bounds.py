@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Unpack
 
 import numpy as np
 
-from kikuchi.bounds.live import BoundsBar
+from kikuchi.brackets.live import BoundsBar
 from kikuchi.core.arrays import Array
 from kikuchi.core.budget import Budget, Clock, RunLimits, limits, named_limits
 from kikuchi.core.compiling import compiles_when_needed

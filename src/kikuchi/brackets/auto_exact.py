@@ -85,7 +85,7 @@ def with_marginals(graph: FactorGraph, run: MethodRun, plan: TreePlan, why: str)
     fit the time left, then scaled belief propagation, then its convergent form, which always meets
     the observed marginals. The first that converges is taken.
     """
-    from kikuchi.bounds.auto_search import solution_of
+    from kikuchi.brackets.auto_search import solution_of
 
     memory = run.clock.budget.bytes
     methods: list[tuple[str, float]] = []

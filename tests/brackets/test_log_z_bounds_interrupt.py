@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 import kikuchi as kk
-from kikuchi.bounds import log_z_bounds
+from kikuchi.brackets import log_z_bounds
 from kikuchi.methods.mean_field import MeanField
 from kikuchi.methods.tree_reweighted import TreeReweighted
 
