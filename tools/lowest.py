@@ -28,7 +28,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[1]
 EXTRAS = ("learn", "fmri", "cluster", "data", "dev")  # not docs and peers: tools of developers
 FOLDERS = (
-    "core", "graphs", "query", "training", "learning", "boltzmann", "energy", "ica", "bayesnn",
+    "core", "graphs", "engines", "methods", "brackets", "query", "training", "learning", "boltzmann", "energy", "ica", "bayesnn",
     "temporal", "beliefnets", "flows", "neural", "data", "plots", "cli",
 )  # fmt: skip
 OLDEST_PYTHON = "3.11"

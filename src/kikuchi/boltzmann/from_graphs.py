@@ -52,6 +52,7 @@ def from_factor_graph(graph: FactorGraph, hidden: Iterable[int | str] = ()) -> C
 
     Visible units are the others, in the order of the graph. Other graphs are refused.
 
+    >>> from kikuchi import boltzmann_graph
     >>> pair = boltzmann_graph({(0, 1): 2.0}, [0.5, -1.0])
     >>> machine, constant = from_factor_graph(pair, hidden=[1])
     >>> machine.weights.round(12).tolist(), machine.hidden_bias.round(12).tolist()

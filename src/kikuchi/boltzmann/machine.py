@@ -27,7 +27,15 @@ if TYPE_CHECKING:
 
 @dataclass
 class Machine(MachineParameters):
-    """The parameters of a machine, as a `Trainable`.
+    """A machine with visible and hidden units that can be trained.
+
+    Parameters
+    ----------
+    weights : connections between visible and hidden units, (visible, hidden).
+    visible_bias, hidden_bias : biases of the units of each layer.
+    visible_weights, hidden_weights : symmetric connections within a layer; None for none.
+    masks : for each array by name, which of its entries are connections.
+    visible, hidden : kinds of units.
 
     >>> machine = Machine.random(4, 3, architecture="poe", random_state=0)
     >>> machine.architecture, machine.n_hidden

@@ -17,6 +17,7 @@ from scipy.special import logsumexp
 from kikuchi.core.arrays import Array, Ints
 from kikuchi.core.errors import DataError, MethodError, ModelError
 from kikuchi.temporal.chains.shares import (
+    free_shares,
     learnt_shares,
     pack_shares,
     shares_slope,
@@ -78,12 +79,17 @@ class Emission:
     def to_arrays(self) -> Arrays:
         """The parameters by name."""
 
+    @property
+    def n_parameters(self) -> int:
+        """Number of free parameters that maximum likelihood learns; 0 where they are not counted."""
+        return 0
+
     def pack(self) -> Array:
         """Parameters as an unconstrained vector."""
         raise MethodError(f"emission {self.kind} has no gradient; use fit_em")
 
     def unpack(self, vector: Array) -> Emission:
-        """The emission of a `vector` that `pack` made."""
+        """Return the emission of a `vector` that `pack` made."""
         raise MethodError(f"emission {self.kind} has no gradient; use fit_em")
 
     def gradient(self, statistics: Any) -> Array:
@@ -177,6 +183,11 @@ class CategoryTable:
     def to_arrays(self) -> Arrays:
         """The table."""
         return {"probabilities": self.probabilities}
+
+    @property
+    def n_parameters(self) -> int:
+        """One less than the possible categories of each distribution."""
+        return free_shares(self.probabilities)
 
     def pack(self) -> Array:
         """Logarithms of the probabilities that are not zero."""
@@ -418,6 +429,11 @@ class GaussianEmission(Emission):
         floor = np.zeros(self.n_columns) if self.floor is None else self.floor
         return {"means": self.means, "covariances": self.covariances, "floor": floor}
 
+    @property
+    def n_parameters(self) -> int:
+        """Entries of the means and of the packed covariances."""
+        return len(self.pack())
+
     def pack(self) -> Array:
         """Means, then the packed covariances (one if tied)."""
         covs = self.covariances[:1] if self.tied else self.covariances
@@ -519,6 +535,11 @@ class MixtureEmission(Emission):
     def to_arrays(self) -> Arrays:
         """Weights and the arrays of the Gaussians."""
         return {"weights": self.weights, **self.parts.to_arrays()}
+
+    @property
+    def n_parameters(self) -> int:
+        """Those of the shares and of the Gaussians."""
+        return free_shares(self.weights) + self.parts.n_parameters
 
     def pack(self) -> Array:
         """Logarithms of the weights, then the Gaussians."""

@@ -191,8 +191,9 @@ class HMM(ChainEstimator, Fitted[HiddenMarkov]):
 
     def _doubts(self, model: HiddenMarkov) -> list[str]:
         """More parameters than numbers, or outputs that drift, which few states cannot follow."""
-        free = self.states**2 - 1 + len(model.emission.pack())
-        if free > self._numbers:
+        emission = model.emission.n_parameters
+        free = self.states**2 - 1 + emission
+        if emission and free > self._numbers:
             return [
                 f"{self.states} states have {free} parameters, and the rows hold {self._numbers} "
                 "numbers: the parameters are not determined; use fewer states, or more rows"

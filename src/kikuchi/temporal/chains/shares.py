@@ -41,6 +41,15 @@ def log_prior(tables: Iterable[Array], pseudo_count: float) -> float:
     return pseudo_count * float(sum(np.log(table[table > 0.0]).sum() for table in tables))
 
 
+def free_shares(table: Array) -> int:
+    """Return the number of free parameters: of each row one less than its possible entries.
+
+    >>> free_shares(np.array([[0.2, 0.8, 0.0], [0.2, 0.3, 0.5]]))
+    3
+    """
+    return int(np.count_nonzero(table) - table[..., 0].size)
+
+
 def pack_shares(table: Array) -> Array:
     """Logarithms of the possible entries, as a vector."""
     return np.asarray(np.log(table[table > 0.0]))
