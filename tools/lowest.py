@@ -28,8 +28,9 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[1]
 EXTRAS = ("learn", "fmri", "cluster", "data", "dev")  # not docs and peers: tools of developers
 FOLDERS = (
-    "core", "graphs", "engines", "methods", "brackets", "query", "training", "learning", "boltzmann", "energy", "ica", "bayesnn",
-    "temporal", "beliefnets", "flows", "neural", "data", "plots", "cli",
+    "core", "graphs", "engines", "methods", "brackets", "query", "training", "learning",
+    "boltzmann", "energy", "ica", "bayesnn", "temporal", "beliefnets", "flows", "neural", "data",
+    "plots", "cli",
 )  # fmt: skip
 OLDEST_PYTHON = "3.11"
 PYTHONS = ("3.14", "3.13", "3.12", "3.11")

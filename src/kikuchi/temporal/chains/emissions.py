@@ -81,7 +81,7 @@ class Emission:
 
     @property
     def n_parameters(self) -> int:
-        """Number of free parameters that maximum likelihood learns; 0 where they are not counted."""
+        """Number of free parameters that are learned; 0 where they are not counted."""
         return 0
 
     def pack(self) -> Array:
