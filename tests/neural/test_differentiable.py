@@ -23,7 +23,7 @@ from kikuchi.core.errors import (
     ModelError,
 )
 from kikuchi.engines.response.linear_response import CRITICAL
-from kikuchi.engines.response.table_response import ReweightedResponse
+from kikuchi.engines.response.reweighted import ReweightedResponse
 from kikuchi.neural import (
     beliefs,
     chain_graph,

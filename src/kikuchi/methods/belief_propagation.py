@@ -29,7 +29,7 @@ from kikuchi.engines.messages.tables import (
     settled,
     with_logarithms_if_needed,
 )
-from kikuchi.engines.response.linear_response import bethe_covariance
+from kikuchi.engines.response.reweighted import ReweightedResponse
 from kikuchi.engines.run import MethodRun, Solution, Step
 from kikuchi.engines.small_work import SMALL
 from kikuchi.graphs.factor_graph import FactorGraph
@@ -186,9 +186,12 @@ class BeliefPropagation(Method):
         else:
             solution.log_z = messages.log_z(marginals)
             solution.factor_tables = messages.factor_beliefs
-            solution.covariance = lambda variables: bethe_covariance(
-                messages.graph, marginals, messages.factor_beliefs(), variables
-            )
+            solution.covariance = lambda variables: ReweightedResponse(
+                messages.graph,
+                marginals,
+                messages.factor_beliefs(),
+                np.ones(messages.graph.n_factors),
+            ).covariance(variables)
             if messages.graph.is_forest and converged:
                 solution.log_z_lower = solution.log_z_upper = solution.log_z
         if not converged:

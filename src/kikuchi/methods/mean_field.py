@@ -24,7 +24,7 @@ from kikuchi.core.arrays import U4, Array, Mask
 from kikuchi.engines.feasibility import Constraints
 from kikuchi.engines.loops.state import Iterations
 from kikuchi.engines.mean_field.ascent import LocalOptimum, MultiStartAscent, normalised
-from kikuchi.engines.response.linear_response import mean_field_covariance
+from kikuchi.engines.response.mean_field import MeanFieldResponse
 from kikuchi.engines.run import MethodRun, Solution, Step
 from kikuchi.graphs.binary import BoltzmannParameters, boltzmann_parameters
 from kikuchi.graphs.factor_graph import FactorGraph
@@ -236,7 +236,9 @@ class MeanFieldAscent(MultiStartAscent):
             converged=best.converged,
             iterations=self.done,
             factor_tables=lambda: self._factor_tables(best.beliefs),
-            covariance=lambda variables: mean_field_covariance(graph, best.beliefs, variables),
+            covariance=lambda variables: MeanFieldResponse(graph, best.beliefs).covariance(
+                variables
+            ),
             warnings=self._warnings(best),
             diagnostics={
                 "bounds": bounds,

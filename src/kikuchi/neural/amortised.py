@@ -340,7 +340,7 @@ def _reading(graph: FactorGraph, padded: Array) -> tuple[Array, float]:
 
 def _mean_field_bound(graph: FactorGraph, q: Array) -> float:
     """sum_a E_q[log phi_a] + H(q) of the product of these marginals: never above log Z."""
-    from kikuchi.engines.response.table_response import factor_groups
+    from kikuchi.graphs.table_shapes import factor_groups
 
     bound = float(entropy(q)) + graph.log_constant
     for group in factor_groups(graph):

@@ -27,8 +27,8 @@ from kikuchi.core.extras import install
 from kikuchi.core.numerics import entropy, xlogy
 from kikuchi.core.run import State
 from kikuchi.engines.messages.reweighted import ReweightedMessages
-from kikuchi.engines.response.table_response import factor_groups
 from kikuchi.graphs.factor_graph import FactorGraph
+from kikuchi.graphs.table_shapes import factor_groups
 from kikuchi.learning.data import Data
 from kikuchi.learning.likelihood.surrogate import appearances
 from kikuchi.neural.attention import saved_leaves, with_leaves
@@ -214,21 +214,19 @@ class _Structure(NamedTuple):
 
 
 def _structure(graph: FactorGraph, weights: Array, parents: Array) -> _Structure:
-    factor_at = {int(at): a for a, at in enumerate(graph.table_offsets[:-1].tolist())}
     children = weights[graph.edge_factors] - parents
     orders = np.diff(graph.scope_offsets)
     children[orders[graph.edge_factors] == 1] = 0.0
     roots = np.maximum(1.0 - np.bincount(graph.scopes, children, graph.n_variables), 0.0)
     groups = []
     for group in factor_groups(graph):
-        factors = np.array([factor_at[int(at)] for at in group.entries[:, 0]])
-        first = graph.scope_offsets[factors].astype(np.int64)
+        first = graph.scope_offsets[group.factors].astype(np.int64)
         width = group.states.shape[1]
         messages = graph.message_offsets[first].astype(np.int64)[:, None] + np.arange(width)
         edges = first[:, None] + np.arange(len(group.shape))
         groups.append(
             _Group(
-                group.entries, group.states, group.onto, messages, weights[factors],
+                group.entries, group.states, group.onto, messages, weights[group.factors],
                 np.repeat(parents[edges], group.shape, axis=1),
             )
         )  # fmt: skip

@@ -1,6 +1,6 @@
 r"""log Z, marginals and factor beliefs as JAX functions with implicit gradients.
 
-The fixed point is computed by the compiled kernels of `inference`, outside JAX; nothing of its
+The fixed point is computed by the compiled kernels of `engines`, outside JAX; nothing of its
 sweeps is recorded. At a stationary point of a free energy F(b; theta) = -<theta, b> - H(b),
 
     d log Z / d theta = the factor beliefs,
@@ -8,8 +8,7 @@ sweeps is recorded. At a stationary point of a free energy F(b; theta) = -<theta
 because all else that moves is stationary, for every weighting of the entropies H: mean field,
 Bethe (BP), tree-reweighted, Kikuchi, exact. The derivative of the factor beliefs, a Hessian, is
 symmetric, so that its adjoint is itself: one linear response per cotangent
-(`inference.expansions`, `inference.regions`, `inference.trees`). Memory does not depend on the
-number of sweeps.
+(`engines.response`). Memory does not depend on the number of sweeps.
 """
 
 from __future__ import annotations
@@ -26,13 +25,12 @@ from kikuchi.core.arrays import Array, Ints
 from kikuchi.core.budget import Budget
 from kikuchi.core.errors import ImpossibleEvidenceError, MethodError
 from kikuchi.core.extras import extras_named
-from kikuchi.engines.response.table_response import TableResponse
 from kikuchi.graphs._checks import all_zero_factors
 from kikuchi.graphs.factor_graph import Evidence, FactorGraph
 from kikuchi.graphs.traced import TracedGraph
 from kikuchi.methods.method import Method
 from kikuchi.methods.registry import parse_method
-from kikuchi.neural.fixed_points import FixedPoint, RowsSolver, Solver, numbers
+from kikuchi.neural.fixed_points import FixedPoint, Respond, RowsSolver, Solver, numbers
 from kikuchi.neural.solvers import solver_for
 
 _KEPT = 64  # structures whose solvers are kept
@@ -265,7 +263,7 @@ class _Reduced:
         entries[..., self.kept], entries[..., self.settled] = factors, settled
         return states, entries
 
-    def _response(self, found: FixedPoint) -> TableResponse:
+    def _response(self, found: FixedPoint) -> Respond:
         """What is settled does not move with the tables."""
         response = found.response
         return lambda u, t: self._expanded(*response(u[self.free_states], t[self.kept]), 0.0)

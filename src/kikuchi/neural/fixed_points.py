@@ -22,11 +22,8 @@ from kikuchi.core.errors import ImpossibleEvidenceError, KikuchiError, MethodErr
 from kikuchi.core.numerics import entropy
 from kikuchi.core.progress import silent
 from kikuchi.core.trace import Trace
-from kikuchi.engines.response.table_response import (
-    MeanFieldResponse,
-    ReweightedResponse,
-    TableResponse,
-)
+from kikuchi.engines.response.mean_field import MeanFieldResponse
+from kikuchi.engines.response.reweighted import ReweightedResponse
 from kikuchi.engines.run import MethodRun
 from kikuchi.engines.trees.calibrated import unconditioned
 from kikuchi.graphs._checks import check_size
@@ -37,6 +34,8 @@ from kikuchi.methods.junction_tree import JunctionTree
 from kikuchi.methods.kikuchi import Kikuchi
 from kikuchi.methods.method import Method
 from kikuchi.methods.tree_reweighted import TreeReweighted
+
+Respond = Callable[[Array, Array], tuple[Array, Array]]  # of a `Response`
 
 
 @dataclass(frozen=True)
@@ -49,10 +48,10 @@ class FixedPoint:
     log_z: float
     marginals: Array
     factors: Array
-    respond: Callable[[], TableResponse]
+    respond: Callable[[], Respond]
 
     @cached_property
-    def response(self) -> TableResponse:
+    def response(self) -> Respond:
         """The linear response, built once for all cotangents of this point."""
         return self.respond()
 
@@ -138,13 +137,13 @@ class MessageSolver(Solver):
             lambda: self._response(graph, found.flat_marginals, factors),
         )
 
-    def _response(self, graph: FactorGraph, marginals: Array, factors: Array) -> TableResponse:
+    def _response(self, graph: FactorGraph, marginals: Array, factors: Array) -> Respond:
         if isinstance(self.method, TreeReweighted) and self.method.appearances == "optimised":
             raise MethodError(
                 "trw:appearances=optimised: the appearances depend on the tables, and only log_z "
                 "has a gradient; use uniform or sampled ones for marginals and factor beliefs"
             )
-        return ReweightedResponse(graph, marginals, factors, self.weights)
+        return ReweightedResponse(graph, marginals, factors, self.weights).respond
 
 
 class MeanFieldSolver(Solver):
@@ -154,7 +153,9 @@ class MeanFieldSolver(Solver):
         found = self._beliefs(graph)
         assert found.log_z is not None  # mean field has a bound
         q = found.flat_marginals
-        return FixedPoint(found.log_z, q, found.flat_factors, lambda: MeanFieldResponse(graph, q))
+        return FixedPoint(
+            found.log_z, q, found.flat_factors, lambda: MeanFieldResponse(graph, q).respond
+        )
 
 
 class RegionSolver(Solver):
@@ -186,7 +187,7 @@ class RegionSolver(Solver):
             -found.free_energy(),
             found.variable_marginals(),
             found.factor_marginals(),
-            lambda: RegionResponse(found),
+            lambda: RegionResponse(found).respond,
         )
 
 
@@ -212,7 +213,7 @@ class TreeSolver(Solver):
         run = propagate(plan, factor_targets, watch, propagation="hugin")
         factors = run.out.copy()
         marginals = marginals_of(graph, factors)
-        return FixedPoint(run.log_z, marginals, factors, lambda: ExactResponse(run))
+        return FixedPoint(run.log_z, marginals, factors, lambda: ExactResponse(run).respond)
 
 
 def numbers(graph: FactorGraph, log_tables: Array) -> Array:
@@ -245,7 +246,7 @@ def not_converged(method: Method, stopped: str, residual: float) -> KikuchiError
 
 def marginals_of(graph: FactorGraph, factors: Array) -> Array:
     """Flat marginals from flat factor beliefs; variables of no factor are uniform."""
-    from kikuchi.engines.response.table_response import factor_groups
+    from kikuchi.graphs.table_shapes import factor_groups
 
     out = np.repeat(1.0 / graph.cardinalities, graph.cardinalities)
     for group in factor_groups(graph):

@@ -305,10 +305,10 @@ def test_stiff_factors_are_solved_the_other_way(
     stiff: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Eliminating every factor, or none, gives the same matrix."""
-    from kikuchi.engines.response import linear_response
+    from kikuchi.engines.response import reweighted
 
     graph = weak_model(2)
     beliefs = kk.infer(graph, "bp", evidence={1: 0})
     wanted = beliefs.covariance()
-    monkeypatch.setattr(linear_response, "_STIFF", stiff)
+    monkeypatch.setattr(reweighted, "_STIFF", stiff)
     np.testing.assert_allclose(beliefs.covariance(), wanted, atol=1e-12)

@@ -17,7 +17,7 @@ from kikuchi.core.errors import KikuchiError
 from kikuchi.engines.regions.engine import DoubleLoop, RegionBeliefs, scope_tables
 from kikuchi.engines.regions.kernels import layout
 from kikuchi.engines.regions.kernels import response as kernels
-from kikuchi.engines.response.linear_response import CRITICAL
+from kikuchi.engines.response.linear_response import CRITICAL, Response
 from kikuchi.graphs.regions.sets import SetFamily
 
 _PRECISE = 1e-11  # change of a belief in one sweep at which it ends, relative to the source
@@ -26,7 +26,7 @@ _MOST_SWEEPS = 20_000
 _DIVERGED = 1e3  # growth of the changes from their least at which it has diverged
 
 
-class RegionResponse:
+class RegionResponse(Response):
     """C applied to a direction at a fixed point of `kikuchi` or `gbp`.
 
     Parameters
@@ -39,13 +39,14 @@ class RegionResponse:
     >>> engine = RegionBeliefs(region_graph(pair, "bethe"), kk.Budget())
     >>> for _, sweep in zip(range(20), engine.propagations(0.0, False)): pass
     >>> tables = np.array([0.0, 0.0, 0.0, 0.0, 0.0, 1.0])  # on state 1 of variable 0
-    >>> RegionResponse(engine)(np.zeros(4), tables)[0].round(6).tolist()
+    >>> RegionResponse(engine).respond(np.zeros(4), tables)[0].round(6).tolist()
     [-0.1875, 0.1875, -0.0625, 0.0625]
     """
 
     def __init__(self, beliefs: RegionBeliefs) -> None:
         self.b = beliefs.b.copy()
         self.beliefs = beliefs
+        self.graph = beliefs.graph
         self.loop = DoubleLoop(beliefs)
         beliefs.b[:] = self.b  # the loop starts by dividing the potentials
         regions, graph = beliefs.regions, beliefs.graph
@@ -60,7 +61,7 @@ class RegionResponse:
         self.factor_homes = _smallest(regions.factors)
         self.variable_homes = _smallest(regions.variables)
 
-    def __call__(self, fields: Array, tables: Array) -> tuple[Array, Array]:
+    def respond(self, fields: Array, tables: Array) -> tuple[Array, Array]:
         """C applied: changes of the flat marginals and of the flat factor beliefs."""
         source = self._source(fields, tables)
         for inner in _INNER:

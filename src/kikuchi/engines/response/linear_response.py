@@ -1,11 +1,16 @@
-r"""Covariances of states, exact and by linear response.
+r"""Linear response: how the beliefs of a fixed point move with the tables of the model.
 
-Put a field theta_i(k) on every state, a factor exp(theta_i(x_i)) beside the others. Exactly,
+At a stationary point of its free energy the estimate of log Z has the factor beliefs as its
+gradient in the log-tables (all that depends on the beliefs is stationary), so the derivative of the
+factor beliefs is a Hessian, and symmetric. With one field, a factor of a single variable, added to
+every variable, marginals are factor beliefs too: one symmetric operator C carries a change of
+fields and tables to the change of marginals and factor beliefs, and is its own adjoint. Its block
+of the fields is the covariance of states: exactly,
 
     d p_i(k) / d theta_j(l) = Cov(1[x_i = k], 1[x_j = l]),
 
 and an approximation of the marginals, differentiated the same way at its fixed point, gives
-covariances also of variables that share no factor. All matrices here run over the states of the
+covariances also of variables that share no factor. Covariances run over the states of the
 variables asked for, one variable after the other, as `flat_marginals` does.
 
 Reference: HOJ-I11, TEH-I7.
@@ -13,8 +18,8 @@ Reference: HOJ-I11, TEH-I7.
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
-from itertools import combinations
 from typing import Any
 
 import numpy as np
@@ -22,17 +27,12 @@ import numpy as np
 from kikuchi.core.arrays import Array, Ints
 from kikuchi.core.errors import KikuchiError
 from kikuchi.graphs.factor_graph import FactorGraph
-from kikuchi.graphs.table_shapes import same_shapes
-
-Indices = Ints
 
 _COLUMNS = 256  # right-hand sides solved at once
 _DENSE_FRACTION = 0.1  # of entries above which a matrix is factored as a dense one
 _DENSE_SIZE = 4000
 _SINGULAR = 1e-13  # smallest over largest pivot
 _NEGATIVE = -1e-9  # variances below this are no rounding
-_IMPOSSIBLE = 1e-16  # beliefs from here on could not be seen in a covariance
-_STIFF = 1e-3  # determinant of a factor's own system below which it is not eliminated
 
 CRITICAL = (
     "the covariance does not exist: the fixed point is a critical one, where a small field moves "
@@ -44,10 +44,44 @@ _UNSTABLE = (
 )
 
 
+class Response(ABC):
+    """The operator C at one fixed point of one engine, with the tables that it had there."""
+
+    graph: FactorGraph
+
+    @abstractmethod
+    def respond(self, fields: Array, tables: Array) -> tuple[Array, Array]:
+        """Apply C to one direction.
+
+        Parameters
+        ----------
+        fields : change of the log-weight of every state, flat as marginals are.
+        tables : change of the log-tables, flat.
+
+        Returns
+        -------
+        The changes of the flat marginals and of the flat factor beliefs.
+        """
+
+    def covariance(self, variables: Ints) -> Array:
+        """The covariance of the states of some variables: C applied to a field on each of them."""
+        states = states_of(self.graph, variables)
+        field, tables = (
+            np.zeros(int(self.graph.state_offsets[-1])),
+            np.zeros_like(self.graph.log_tables),
+        )
+        out = np.empty((len(states), len(states)))
+        for row, state in enumerate(states.tolist()):
+            field[state] = 1.0
+            out[row] = self.respond(field, tables)[0][states]
+            field[state] = 0.0
+        return checked(out)
+
+
 # ---------------------------------------------------------------------- exact
 
 
-def product_covariance(graph: FactorGraph, marginals: Array, variables: Indices) -> Array:
+def product_covariance(graph: FactorGraph, marginals: Array, variables: Ints) -> Array:
     """Independent variables: a block diag(p) - p p' for each, zero between them.
 
     >>> graph = FactorGraph([2, 2], [])
@@ -66,7 +100,7 @@ def clamped_covariance(
     graph: FactorGraph,
     marginals: Array,
     conditional: Callable[[int, int], Array],
-    variables: Indices,
+    variables: Ints,
 ) -> Array:
     """p_i(k) (p_j(l | x_i = k) - p_j(l)), where `conditional(i, k)` answers all flat marginals
     given x_i = k. The likeliest state of each variable is what the others leave.
@@ -86,128 +120,37 @@ def clamped_covariance(
     return 0.5 * (out + out.T)
 
 
-# ---------------------------------------------------------------------- responses
+# ---------------------------------------------------------------------- parts
 
 
-def symmetric_response(matrix: Any, root: Any, rows: Indices) -> Array:
+def symmetric_response(matrix: Any, root: Any, rows: Ints) -> Array:
     """The rows and columns `rows` of root matrix^-1 root', for sparse `matrix` and `root`.
 
     Free energies scaled by the square root of the single covariances have this form; it stays
     finite where a variable is certain.
     """
-    solve = factored(matrix)
-    wanted = root.tocsr()[rows]
-    out = np.empty((len(rows), len(rows)))
-    for lo in range(0, len(rows), _COLUMNS):
-        columns = wanted[lo : lo + _COLUMNS].T.toarray()
-        out[:, lo : lo + _COLUMNS] = wanted @ solve(columns)
+    return projected_inverse(factored(matrix), root.tocsr()[rows])
+
+
+def projected_inverse(solve: Callable[[Array], Array], rows: Any) -> Array:
+    """rows matrix^-1 rows' for sparse `rows` and the solver of a symmetric matrix."""
+    size = rows.shape[0]
+    out = np.empty((size, size))
+    for lo in range(0, size, _COLUMNS):
+        out[:, lo : lo + _COLUMNS] = rows @ solve(rows[lo : lo + _COLUMNS].T.toarray())
     return checked(out)
 
 
-def mean_field_covariance(graph: FactorGraph, q: Array, variables: Indices) -> Array:
-    r"""Linear response of naive mean field, for any cardinalities and orders.
-
-    From q_i prop. to exp(theta_i + E_q[log weight | x_i]) follows dq = C (dtheta + H dq), with
-    C_i = diag(q_i) - q_i q_i' and H_ij(x_i, x_j) = sum_a E_q[log phi_a | x_i, x_j]. With
-    C = R R' the response is R (1 - R' H R)^-1 R'.
-    """
-    from scipy.sparse import coo_array, eye_array
-
-    size = len(q)
-    allowed = np.where(np.isfinite(graph.log_tables), graph.log_tables, 0.0)  # q forbids the others
-    entries = []
-    for factors, shape in same_shapes(graph):
-        edges = graph.scope_offsets[factors][:, None] + np.arange(len(shape))
-        starts = graph.state_offsets[graph.scopes[edges]]
-        for i, j, mean in _pair_tables(graph, factors, shape, allowed, q):
-            rows = starts[:, i, None] + np.arange(shape[i])
-            cols = starts[:, j, None] + np.arange(shape[j])
-            entries.append(scattered(mean, rows, cols))
-            entries.append(scattered(mean.transpose(0, 2, 1), cols, rows))
-    root = covariance_root(graph, q)
-    matrix: Any = eye_array(size, format="csc")
-    if entries:
-        at_row, at_col, values = (np.concatenate(part) for part in zip(*entries, strict=True))
-        curvature = coo_array((values, (at_row, at_col)), shape=(size, size)).tocsr()
-        matrix = (matrix - root.T @ curvature @ root).tocsc()
-    return symmetric_response(matrix, root, states_of(graph, variables))
+def unit_columns(chosen: Ints, size: int) -> Iterator[tuple[int, Array]]:
+    """Blocks of columns, each with a 1 in one of the rows `chosen`: where they begin, and them."""
+    for lo in range(0, len(chosen), _COLUMNS):
+        rows = chosen[lo : lo + _COLUMNS]
+        block = np.zeros((size, len(rows)))
+        block[rows, np.arange(len(rows))] = 1.0
+        yield lo, block
 
 
-def covariance_root(graph: FactorGraph, q: Array) -> Any:
-    """R with R R' = diag(q) - q q' in each block: diag(s) (1 - s s'), s = sqrt(q)."""
-    from scipy.sparse import coo_array
-
-    s = np.sqrt(q)
-    rows, cols, values = [], [], []
-    for card in np.unique(graph.cardinalities).tolist():
-        states = graph.state_offsets[:-1][graph.cardinalities == card][:, None] + np.arange(card)
-        block = s[states]
-        values.append(block[:, :, None] * (np.eye(card) - block[:, :, None] * block[:, None, :]))
-        rows.append(np.repeat(states, card, axis=1).ravel())
-        cols.append(np.tile(states, card).ravel())
-    flat = np.concatenate([v.ravel() for v in values])
-    positions = (np.concatenate(rows), np.concatenate(cols))
-    return coo_array((flat, positions), shape=(len(q), len(q))).tocsr()
-
-
-def bethe_covariance(
-    graph: FactorGraph, marginals: Array, tables: Array, variables: Indices
-) -> Array:
-    r"""Linear response of belief propagation at its fixed point, for any factor graph.
-
-    The derivatives of the log-messages obey
-
-        dm_{a->i}(x_i) = sum_{j in a \ i} sum_{x_j} b_a(x_j | x_i) dn_{j->a}(x_j),
-        dn_{j->a} = df_j - dm_{a->j},    df_j = dtheta_j + sum_{b : j in b} dm_{b->j},
-
-    each up to a constant, so they are counted from the likeliest state of their variable; states
-    of no probability stay at it. With T_a the matrix of the first line, factor a answers to the
-    fields of its variables by dm_a = (1 + T_a)^-1 T_a df_a, which leaves a sparse system in df.
-    Factors for which 1 + T_a is nearly singular, as hard constraints are, keep their dm as
-    unknowns. Then db_i = (diag(b_i) - b_i b_i') df_i.
-    """
-    from scipy.sparse import coo_array
-
-    free = _FreeStates(graph, marginals)
-    wanted = free.of(variables)
-    if len(wanted) == 0:  # certain variables, or none
-        return np.zeros((len(states_of(graph, variables)),) * 2)
-    system = _bethe_system(graph, free, tables)
-    solve = factored(system)
-    responses = np.empty((len(wanted), len(wanted)))
-    blocks = _free_blocks(free, marginals, wanted)
-    for lo in range(0, len(wanted), _COLUMNS):
-        chunk = wanted[lo : lo + _COLUMNS]
-        positions = (chunk, np.arange(len(chunk)))
-        unit = coo_array((np.ones(len(chunk)), positions), shape=(system.shape[0], len(chunk)))
-        responses[:, lo : lo + _COLUMNS] = blocks @ solve(unit.toarray())[wanted]
-    spread = free.spread(variables, wanted)
-    return checked(spread @ (0.5 * (responses + responses.T)) @ spread.T)
-
-
-def _bethe_system(graph: FactorGraph, free: _FreeStates, tables: Array) -> Any:
-    """The matrix that takes df (and the dm of stiff factors, after them) to dtheta (and 0)."""
-    from scipy.sparse import coo_array
-
-    size = len(free.states)
-    entries = [(np.arange(size), np.arange(size), np.ones(size))]
-    for states, gain in _factor_gains(graph, free, tables):
-        fields = free.number[states]
-        within = np.eye(gain.shape[1]) + gain
-        soft = np.abs(np.linalg.det(within)) > _STIFF
-        entries.append(scattered(-np.linalg.solve(within[soft], gain[soft]), *2 * [fields[soft]]))
-        stiff = fields[~soft]
-        own = size + np.arange(stiff.size).reshape(stiff.shape)
-        size += stiff.size
-        entries.append(scattered(within[~soft], own, own))
-        entries.append(scattered(-gain[~soft], own, stiff))
-        copied = stiff >= 0
-        entries.append((stiff[copied], own[copied], -np.ones(int(copied.sum()))))
-    rows, cols, values = (np.concatenate(part) for part in zip(*entries, strict=True))
-    return coo_array((values, (rows, cols)), shape=(size, size)).tocsc()
-
-
-def scattered(blocks: Array, rows: Indices, cols: Indices) -> tuple[Indices, Indices, Array]:
+def scattered(blocks: Array, rows: Ints, cols: Ints) -> tuple[Ints, Ints, Array]:
     """Entries of many blocks, each with its own rows and columns; negative ones are left out."""
     at_row = np.broadcast_to(rows[:, :, None], blocks.shape)
     at_col = np.broadcast_to(cols[:, None, :], blocks.shape)
@@ -215,114 +158,7 @@ def scattered(blocks: Array, rows: Indices, cols: Indices) -> tuple[Indices, Ind
     return at_row[inside], at_col[inside], blocks[inside]
 
 
-def _factor_gains(
-    graph: FactorGraph, free: _FreeStates, tables: Array
-) -> Iterator[tuple[Indices, Array]]:
-    """T_a of all factors of one shape, over all states of their variables end to end, with these
-    states: b_a(x_j | x_i) - b_a(x_j | r_i) in row x_i and column x_j, r_i the likeliest state.
-    """
-    for factors, shape in same_shapes(graph):
-        begin = np.concatenate([[0], np.cumsum(shape)])
-        edges = graph.scope_offsets[factors][:, None] + np.arange(len(shape))
-        starts = graph.state_offsets[graph.scopes[edges]]
-        states = np.concatenate(
-            [starts[:, k, None] + np.arange(card) for k, card in enumerate(shape)], axis=1
-        )
-        gain = np.zeros((len(factors), begin[-1], begin[-1]))
-        references = free.reference[graph.scopes[edges]] - starts
-        for i, j, joint in _pair_tables(graph, factors, shape, tables, None):
-            for row, col, table in ((i, j, joint), (j, i, joint.transpose(0, 2, 1))):
-                part = gain[:, begin[row] : begin[row + 1], begin[col] : begin[col + 1]]
-                part[:] = _conditional_differences(table, references[:, row])
-        is_free = free.number[states] >= 0
-        gain *= is_free[:, :, None] & is_free[:, None, :]
-        yield states, gain
-
-
-def _conditional_differences(joint: Array, reference: Indices) -> Array:
-    sums = joint.sum(axis=2, keepdims=True)
-    given = np.divide(joint, sums, out=np.zeros_like(joint), where=sums > 0.0)
-    return np.asarray(given - np.take_along_axis(given, reference[:, None, None], axis=1))
-
-
-class _FreeStates:
-    """The states that messages are counted in: all possible ones but the likeliest."""
-
-    def __init__(self, graph: FactorGraph, marginals: Array) -> None:
-        n_states = len(marginals)
-        self.graph = graph
-        self.owner = np.repeat(np.arange(graph.n_variables), graph.cardinalities)
-        order = np.lexsort((-marginals, self.owner))
-        self.reference = order[graph.state_offsets[:-1]]
-        is_free = marginals > _IMPOSSIBLE
-        is_free[self.reference] = False
-        self.states = np.flatnonzero(is_free)
-        self.number = np.full(n_states, -1, dtype=np.int64)
-        self.number[self.states] = np.arange(len(self.states))
-
-    def of(self, variables: Indices) -> Indices:
-        """Numbers of the free states of some variables."""
-        numbers = self.number[states_of(self.graph, variables)]
-        return np.asarray(numbers[numbers >= 0])
-
-    def spread(self, variables: Indices, wanted: Indices) -> Any:
-        """From free states to all states of some variables: the likeliest is minus the others."""
-        from scipy.sparse import coo_array
-
-        states = states_of(self.graph, variables)
-        position = np.full(len(self.owner), -1, dtype=np.int64)
-        position[states] = np.arange(len(states))
-        chosen = self.states[wanted]
-        columns = np.arange(len(wanted))
-        rows = np.concatenate([position[chosen], position[self.reference[self.owner[chosen]]]])
-        signs = np.repeat([1.0, -1.0], len(wanted))
-        shape = (len(states), len(wanted))
-        return coo_array((signs, (rows, np.tile(columns, 2))), shape=shape).tocsr()
-
-
-def _free_blocks(free: _FreeStates, marginals: Array, wanted: Indices) -> Any:
-    """diag(b) - b b' over the free states of each variable asked for, sparse."""
-    from scipy.sparse import coo_array, diags_array
-
-    b = marginals[free.states[wanted]]
-    owners = free.owner[free.states[wanted]]
-    positions = (np.arange(len(wanted)), owners)
-    spread = coo_array((b, positions), shape=(len(wanted), free.graph.n_variables)).tocsr()
-    return diags_array(b).tocsr() - spread @ spread.T
-
-
-# ---------------------------------------------------------------------- parts
-
-
-def _pair_tables(
-    graph: FactorGraph,
-    factors: Indices,
-    shape: tuple[int, ...],
-    tables: Array,
-    weights: Array | None,
-) -> Iterator[tuple[int, int, Array]]:
-    """Every pair of variables of factors of one shape: their positions in the scope, and one table
-    over both per factor. The other variables are summed out, each against its part of `weights`
-    (flat by states) if they are given.
-    """
-    order = len(shape)
-    size = int(np.prod(shape))
-    whole = tables[graph.table_offsets[factors][:, None] + np.arange(size)]
-    whole = whole.reshape(len(factors), *shape)
-    edges = graph.scope_offsets[factors][:, None] + np.arange(order)
-    starts = graph.state_offsets[graph.scopes[edges]]
-    for first, second in combinations(range(order), 2):
-        values = whole
-        for axis in reversed([k for k in range(order) if k not in (first, second)]):
-            if weights is not None:
-                w = weights[starts[:, axis, None] + np.arange(shape[axis])]
-                ones = (1,) * (values.ndim - 2)
-                values = values * np.moveaxis(w.reshape(*w.shape, *ones), 1, axis + 1)
-            values = values.sum(axis=axis + 1)
-        yield first, second, values
-
-
-def states_of(graph: FactorGraph, variables: Indices) -> Indices:
+def states_of(graph: FactorGraph, variables: Ints) -> Ints:
     """Positions in a flat buffer of marginals of all states of some variables.
 
     >>> states_of(FactorGraph([2, 3], []), np.array([1, 0])).tolist()

@@ -10,6 +10,7 @@ from typing import NamedTuple
 import numpy as np
 
 from kikuchi.core.arrays import Array, Ints
+from kikuchi.engines.response.linear_response import Response
 from kikuchi.engines.trees.engine import Propagation
 from kikuchi.engines.trees.kernels import layout, passes
 from kikuchi.engines.trees.kernels import response as kernels
@@ -33,7 +34,7 @@ class MembersByClique(NamedTuple):
     members: Ints
 
 
-class ExactResponse:
+class ExactResponse(Response):
     """Covariances applied to a direction: the second derivative of log Z.
 
     Exactly, d b_a(x_a) / d theta_c(x_c) = Cov(1[x_a], 1[x_c]). Applied to a direction, the sum over
@@ -51,12 +52,13 @@ class ExactResponse:
     >>> watch = Watch(kk.Budget().start())
     >>> run = propagate(kk.plan(pair), factor_targets, watch, propagation="hugin")
     >>> fields = np.array([0.0, 1.0, 0.0, 0.0])  # on state 1 of variable 0
-    >>> ExactResponse(run)(fields, np.zeros(6))[0].round(6).tolist()
+    >>> ExactResponse(run).respond(fields, np.zeros(6))[0].round(6).tolist()
     [-0.1875, 0.1875, -0.0625, 0.0625]
     """
 
     def __init__(self, run: Propagation) -> None:
         tree, graph = run.plan.found_tree, run.plan.graph
+        self.graph = graph
         self.tree = tree
         sizes = tree.clique_size.astype(np.int64)
         self.table_at = np.concatenate([[0], np.cumsum(sizes)])
@@ -76,7 +78,7 @@ class ExactResponse:
             tree.card, tree.clique_offsets, tree.clique_vars, tree.residual
         )
 
-    def __call__(self, fields: Array, tables: Array) -> tuple[Array, Array]:
+    def respond(self, fields: Array, tables: Array) -> tuple[Array, Array]:
         """C applied: changes of the flat marginals and of the flat factor beliefs."""
         values = np.concatenate([tables, fields])
         out = np.empty_like(values)
