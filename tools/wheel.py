@@ -17,7 +17,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-from kikuchi.core.loop_cache import BASELINE
+from kikuchi.core.loop_cache import BASELINE, INNER
 
 ROOT = Path(__file__).resolve().parents[1]
 LOOPS = ROOT / "src" / "kikuchi" / "_loops"
@@ -40,7 +40,7 @@ def compile_loops(target: Path) -> None:
         subprocess.run([sys.executable, "-c", warm_up, "warm-up"], env=environment, check=True)
         (folder,) = Path(cache).glob("numba-*")
         subprocess.run([sys.executable, "-c", _MANIFEST, folder], env=environment, check=True)
-        shutil.copytree(folder, target)
+        shutil.copytree(folder, target, ignore=shutil.ignore_patterns(f"*{INNER}*"))
 
 
 def build(folder: Path) -> None:

@@ -16,6 +16,7 @@ from numba.core.types import IntegerLiteral
 from numba.core.types.misc import unliteral
 
 from kikuchi.core.compiling import COMPILING, PATIENCE, compiles_when_needed, is_interpreted
+from kikuchi.core.inner_loops import compile_inner, set_environments
 from kikuchi.core.log import warn_caller
 from kikuchi.core.loop_cache import LoopCache
 
@@ -41,22 +42,25 @@ def njit(
     loop does not ask for it does not get: Numba would hand `fastmath` and `forceinline` of the
     loop that happens to be compiled first down to all that it calls, and keep them so on disk.
 
+    A loop whose name begins with `_` is compiled for other loops only (`core.inner_loops`); called
+    from Python it is compiled once more.
+
     >>> twice = njit(cache=False)(lambda x: 2 * x)
     >>> twice(3)
     6
     """
     relaxed = options.get("fastmath") or ()
     reorders = (relaxed is True or "reassoc" in relaxed) and options.get("inline") != "always"
-    options = {"fastmath": False, "forceinline": reorders, "no_cfunc_wrapper": True, **options}
 
     def compiled(function: Callable[..., Any]) -> Any:
-        loop: Any = numba.njit(**options)(function)
+        inner = function.__name__.startswith("_")
+        given = {"fastmath": False, "forceinline": reorders and not inner, "no_cfunc_wrapper": True}
+        loop: Any = numba.njit(**given | options)(function)
         if not hasattr(loop, "enable_caching"):  # with NUMBA_DISABLE_JIT
             return loop
-        template = loop.get_call_template
-        loop.get_call_template = lambda args, kws: template(*_without_values(args, kws))
         loop.__class__ = Loop
         loop.plain_up_to = plain_up_to
+        loop.is_inner = inner
         if cache:
             try:
                 loop._cache = LoopCache(function)
@@ -91,6 +95,25 @@ class Loop(CPUDispatcher):  # type: ignore[misc]
     """A compiled function that runs as plain Python within `interpreted`."""
 
     plain_up_to: int
+    is_inner: bool
+
+    @property
+    def keeps_inner(self) -> bool:
+        """Whether the form for callers among loops is kept on disk."""
+        return isinstance(self._cache, LoopCache)
+
+    def get_call_template(self, args: Any, kws: Any) -> Any:
+        """What a caller among loops needs to know, having compiled this loop for it."""
+        args, kws = _without_values(args, kws)
+        if self.is_inner:
+            compile_inner(self, tuple(self._compiler.fold_argument_types(args, kws)[1]))
+        return super().get_call_template(args, kws)
+
+    def add_overload(self, result: Any) -> None:
+        """Take a compiled form, and give it the environments of the loops within it."""
+        super().add_overload(result)
+        if result.metadata is not None:  # compiled here, not loaded
+            set_environments(result)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Call it."""

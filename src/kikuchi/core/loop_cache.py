@@ -31,6 +31,7 @@ BASELINE = "x86-64-v3"
 FEATURES = ("avx2", "bmi", "bmi2", "f16c", "fma", "lzcnt", "movbe", "popcnt", "sse4.2")
 SHIPPED = Path(__file__).resolve().parents[1] / "_loops"
 MANIFEST = "manifest.json"
+INNER = "-inner"  # ends the names of files of loops that only other loops call
 _IMPORTS = re.compile(r"^\s*(?:from|import)\s+(kikuchi(?:\.\w+)+)", re.MULTILINE)
 _NOT_PART_OF_LOOPS = {"kikuchi.core.compiled", "kikuchi.core.compiling", "kikuchi.core.log"}
 
@@ -64,10 +65,10 @@ class LoopCache(FunctionCache):  # type: ignore[misc]
         function = self._py_func
         return f"{function.__module__}-{source_stamp(function.__code__.co_filename)}"
 
-    def _index(self, folder: Path) -> Any:
+    def _index(self, folder: Path, suffix: str = "") -> Any:
         return IndexDataCacheFile(
             cache_path=str(folder / self._place),
-            filename_base=self._impl.filename_base,
+            filename_base=self._impl.filename_base + suffix,
             source_stamp=self._place,
         )
 
@@ -106,12 +107,32 @@ class LoopCache(FunctionCache):  # type: ignore[misc]
 
     def save_overload(self, sig: Any, data: Any) -> None:
         """Keep a compiled form; on a full disk the loop runs all the same."""
-        if not self._enabled or not self._impl.check_cachable(data):
-            return
+        if self._enabled and self._impl.check_cachable(data):
+            self._save(
+                self._cache_file, self._index_key(sig, data.codegen), self._impl.reduce(data)
+            )
+
+    def load_inner(self, sig: Any, target_context: Any) -> Any:
+        """The form that callers among loops take in; None if there is none that can be read."""
+        COMPILING.begin()
+        try:
+            target_context.refresh()
+            key = self._index_key(sig, target_context.codegen())
+            return self._index(self._folder, INNER).load(key)
+        except Exception:  # whatever unpickling raises; the loop is compiled anew and kept
+            return None
+        finally:
+            COMPILING.end(loaded=True)
+
+    def save_inner(self, sig: Any, data: Any, codegen: Any) -> None:
+        """Keep a form that callers among loops take in."""
+        if self._enabled:
+            self._save(self._index(self._folder, INNER), self._index_key(sig, codegen), data)
+
+    def _save(self, index: Any, key: Any, data: Any) -> None:
         try:
             Path(self.cache_path).mkdir(mode=0o700, parents=True, exist_ok=True)
-            key = self._index_key(sig, data.codegen)
-            self._cache_file.save(key, self._impl.reduce(data))
+            index.save(key, data)
         except OSError:
             self.disable()
 
