@@ -317,3 +317,13 @@ def test_text_can_be_read_on_every_state_colour() -> None:
         for fill in style.state_colours(count):
             a, b = sorted([luminance(fill), luminance(style.text_on(fill))])
             assert (b + 0.05) / (a + 0.05) > 3.0, (count, fill)
+
+
+def test_the_axis_of_a_forecast_has_the_numbers_of_the_rows() -> None:
+    from kikuchi.plots.temporal import bands
+
+    back = np.zeros((100, 1))
+    figure = bands(np.ones((5, 1)), np.ones((5, 1)), data=back, start=100, first=300)
+    points, course = figure.axes[0].get_lines()
+    np.testing.assert_array_equal(points.get_xdata(), np.arange(300, 400))
+    np.testing.assert_array_equal(course.get_xdata(), np.arange(400, 405))

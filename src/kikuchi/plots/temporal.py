@@ -26,14 +26,15 @@ def bands(
     data: Array | None = None,
     names: Sequence[str] = (),
     start: int = 0,
+    first: int = 0,
     title: str | None = None,
     times: Array | None = None,
 ) -> Figure:
     """Courses (T, n) with bands of two standard deviations, one panel each.
 
     `data` are points to draw as well: rows of time before `start` (where a forecast begins) or
-    beside the courses; infinite deviations have no band. `times` are the dates (datetime64) of
-    steps from 0 on, in place of their numbers.
+    beside the courses; infinite deviations have no band. `first` is the number of the first row of
+    `data` in its series. `times` are the dates (datetime64) of steps, in place of their numbers.
 
     >>> len(bands(np.zeros((5, 2)), np.ones((5, 2))).axes)
     2
@@ -44,15 +45,15 @@ def bands(
         for k, panel in enumerate(axes):
             at = _thinned(len(mean))
             x, m, s = (
-                _at(start + at, times),
+                _at(start + at, times, first),
                 mean[at, k],
                 np.where(np.isfinite(deviation[at, k]), deviation[at, k], np.nan),
             )
             if data is not None:
                 points = _thinned(len(data))
                 panel.plot(
-                    _at(points, times), data[points, k], ".", color=style.SOFT, markersize=2.5,
-                    label="data",
+                    _at(points, times, first), data[points, k], ".", color=style.SOFT,
+                    markersize=2.5, label="data",
                 )  # fmt: skip
             panel.fill_between(x, m - 2 * s, m + 2 * s, color=style.SKY, alpha=0.35, linewidth=0,
                                label="two standard deviations")  # fmt: skip
@@ -167,7 +168,7 @@ def matrices(
                 for (i, j), value in np.ndenumerate(table):
                     ink = style.text_on(picture.to_rgba(np.atleast_1d(value))[0])
                     panel.text(
-                        j, i, f"{value:.2f}", ha="center", va="center", fontsize=7, color=ink
+                        j, i, f"{value:z.2f}", ha="center", va="center", fontsize=7, color=ink
                     )
     return figure
 
@@ -179,9 +180,9 @@ def _labels(names: Sequence[Sequence[str]], number: int, count: int) -> list[str
     return [str(k) for k in range(count)]
 
 
-def _at(steps: Ints, times: Array | None) -> Array:
-    """Places of steps on the axis of time: their dates, or their numbers."""
-    return np.asarray(steps if times is None else times[steps])
+def _at(steps: Ints, times: Array | None, first: int = 0) -> Array:
+    """Places of steps on the axis of time: their dates, or their numbers from `first` on."""
+    return np.asarray(first + steps if times is None else times[steps])
 
 
 def _name_time(panel: Axes, times: Array | None) -> None:

@@ -67,7 +67,7 @@ def answer_page(
         answer=[*pictures, answer.table(), *remarks],
         sections={
             **(sections or {}),
-            "Question": [Facts([(k.capitalize(), v) for k, v in answer.facts()])],
+            "Summary": [Facts([(k[:1].upper() + k[1:], v) for k, v in answer.facts()])],
             "Versions": [Facts(versions())],
         },
         python=python,

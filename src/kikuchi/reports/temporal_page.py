@@ -108,6 +108,7 @@ def _forecast(evaluation: TemporalEvaluation) -> list[Item]:
     back = evaluation.tables[0][-_BACK:]
     figure = plots.bands(
         found.mean, found.deviation, data=back, names=evaluation.names, start=len(back),
+        first=len(evaluation.tables[0]) - len(back),
         times=_ahead(evaluation, len(back), len(found.mean)),
     )  # fmt: skip
     caption = f"The last {len(back)} rows and the forecast with two standard deviations."
@@ -132,7 +133,7 @@ def _answer(evaluation: TemporalEvaluation) -> list[Item]:
     if evaluation.task == "forecast":
         back = data[-_BACK:]
         figure = plots.bands(answer.mean, answer.deviation, data=back, names=evaluation.names,
-                             start=len(back),
+                             start=len(back), first=len(data) - len(back),
                              times=_ahead(evaluation, len(back), len(answer.mean)))  # fmt: skip
         return [Picture(figure, f"The last {len(back)} rows of the data and the forecast with "
                                 "two standard deviations.")]  # fmt: skip
