@@ -21,6 +21,7 @@ _SEEN_LEVELS = (0.0, 0.03, 0.1, 0.2, 0.4, 0.7)  # of noise in sources of varianc
 _OF_THE_REST = (0.5, 0.7, 1.0, 1.4)  # noise beside the mean variance that sources do not explain
 _OF_THE_LEAST = (0.0, 1e-3, 3e-3, 0.01, 0.03, 0.1, 0.2, 0.4, 0.7, 0.9)  # and of the least direction
 _TURNS = 3  # first separations, of which the most independent is kept: some are saddles
+_SAME = 0.999  # correlation of a source with its counterpart in another separation, if they agree
 _LOUD = 0.15  # part of the least direction, from which noise may be that of some channels alone
 
 
@@ -47,17 +48,28 @@ def adapt_priors(
         levels = [min(part * rest, float(values[-1])) for part in _OF_THE_REST]
     else:
         levels = [part * float(values[-1]) for part in _OF_THE_LEAST]
-    turns = [rotation(white, rng) for _ in range(_TURNS)]
-    noises = [
-        basis**2 @ (1.0 / values) for basis in turns
-    ]  # of variance 1, in sources of variance 1
-    pairs = zip(turns, noises, strict=True)
-    choices = [choose_shapes(basis @ white, each, levels) for basis, each in pairs]
-    best = max(range(_TURNS), key=lambda k: float(choices[k].scores.sum()))
-    basis, found = turns[best], choices[best]
+    choices = [
+        (basis, choose_shapes(basis @ white, basis**2 @ (1.0 / values), levels))
+        for basis in _different([rotation(white, rng) for _ in range(_TURNS)])
+    ]  # with the variances of noise of level 1, in sources of variance 1
+    basis, found = max(choices, key=lambda choice: float(choice[1].scores.sum()))
     if noise is None and rest <= 0.0 and found.level > _LOUD * float(values[-1]):
         found = found.with_sharper_peaks()
     return Adapted(found.priors, found.names, (vectors * np.sqrt(values)) @ basis.T)
+
+
+def _different(turns: list[Array]) -> list[Array]:
+    """Rotations without those that have the directions of an earlier one, in any order."""
+    kept: list[Array] = []
+    for basis in turns:
+        if not any(_are_same(basis @ other.T) for other in kept):
+            kept.append(basis)
+    return kept
+
+
+def _are_same(correlations: Array) -> bool:
+    """Whether each source of one separation is one of the other."""
+    return bool(np.abs(correlations).max(axis=1).min() > _SAME)
 
 
 def better_separation(
@@ -84,6 +96,8 @@ def better_separation(
     fitted = fitted - fitted.mean(axis=1, keepdims=True)
     own, turn = np.linalg.eigh(fitted @ fitted.T / seen.count)
     fitted = (turn / np.sqrt(np.maximum(own, 1e-12 * own[-1]))) @ turn.T @ fitted
+    if _are_same(first @ fitted.T / seen.count):
+        return []
     ones = np.ones(model.sources)
     better, mine = (choose_shapes(sources, ones, _SEEN_LEVELS) for sources in (first, fitted))
     gain = float(better.scores.mean() - mine.scores.mean())

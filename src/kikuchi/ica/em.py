@@ -19,14 +19,15 @@ import numpy as np
 
 from kikuchi.core.arrays import Array
 from kikuchi.core.run import State, Step
-from kikuchi.ica.mixing import MixingPrior, MixingTask, update_mixing
+from kikuchi.ica.mixing import RULES, MixingPrior, MixingTask, update_mixing
 from kikuchi.ica.model import Model, Observations, deviations, is_learned, weakest
 from kikuchi.ica.noise import FullNoise, IndependentNoise, Noise
+from kikuchi.ica.noiseless import noiseless_optimum
 from kikuchi.ica.posteriors.importance import ImportancePosterior
 from kikuchi.ica.posteriors.posterior import Moments, Posterior, Problem
 from kikuchi.ica.priors.prior import SourcePrior
 from kikuchi.ica.restarts import check_state_sizes
-from kikuchi.ica.scoring import AndersonScoring, Evaluation, evaluate
+from kikuchi.ica.scoring import AndersonScoring, Evaluation, evaluate, model_at, point_of
 from kikuchi.ica.statistics import Statistics
 from kikuchi.training.checkpoint import part, prefixed
 from kikuchi.training.resuming import from_json_array, json_array
@@ -358,12 +359,34 @@ class EMIteration:
             self.moments, self.objective = now.moments, now.value
             self.evaluation = now
             self._note(self.model)
-            if now.is_far:
+            clear = self._step_without_noise(now)
+            if clear is not None:
+                self.ascent = AndersonScoring()
+                yield self._move(*clear)
+            elif now.is_far:
                 self.ascent = AndersonScoring()
                 plain = maximisation(self.model, self._expect(), self.rules)
                 yield self._move(plain, 1.0)
             else:
                 yield self._move(*self.ascent.advance(now))
+
+    def _step_without_noise(self, now: Evaluation) -> tuple[Model, float] | None:
+        """The next model, and how far from the optimum it is, where noise is too low to matter: by
+        Newton's method in the mixing, by scoring in the variances.
+        """
+        rules = self.rules
+        if rules.mixing != RULES[0] or rules.mixing_prior.alpha or rules.mixing_prior.beta:
+            return None
+        found = noiseless_optimum(self.model, self.data)
+        if found is None:
+            return None
+        mixing, residual = found
+        size = mixing.size
+        gradient, information = now.gradient[size:], np.diag(now.information)[size:]
+        logs = point_of(self.model)[size:] + np.clip(gradient / information, -1.0, 1.0)
+        left = float(np.max(np.abs(gradient) / np.sqrt(information), initial=0.0))
+        model = model_at(self.model, np.concatenate([mixing.ravel(), logs]))
+        return model, max(residual, left)
 
     def _set_draws(self) -> None:
         """As many draws as the weakest direction of the sources at the first step asks for."""

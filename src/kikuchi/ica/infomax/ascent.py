@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import ClassVar
 
 import numpy as np
@@ -79,9 +79,23 @@ class SquareAscent(FilterAscent):
         filters = np.linalg.qr(rng.standard_normal((len(data), len(data))))[0]
         super().__init__(data, filters, density)
         self.solver, self.tol = solver, tol
+        self.rounds = _ROUNDS if density == "auto" else 1
+        self._begin()
+
+    @classmethod
+    def from_filters(
+        cls, data: Array, filters: Array, densities: Sequence[Density], tol: float
+    ) -> SquareAscent:
+        """Nearly Newton's method from given filters, with a density for each output."""
+        ascent = cls.__new__(cls)
+        ascent.data, ascent.filters, ascent.densities = data, filters, list(densities)
+        ascent.solver, ascent.tol, ascent.rounds = "newton", tol, 1
+        ascent._begin()
+        return ascent
+
+    def _begin(self) -> None:
         self.length = 1.0
         self.round = 0
-        self.rounds = _ROUNDS if density == "auto" else 1
         self.value = square_objective(self.filters, self.data, self.densities)
         self._evaluate()
 

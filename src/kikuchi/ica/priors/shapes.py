@@ -29,6 +29,7 @@ from kikuchi.ica.priors.prior import SourcePrior, parse_prior
 _CORE = 3.0  # deviations in which bins are about equal; farther out their widths grow
 _REACH = 9.0  # of the bins, in units of the core's: 30 deviations; values beyond count as this
 _BINS = 360
+_FINE = 8  # parts of each, which move whole where values are scaled
 _SCALES = 1.07 ** np.arange(-9, 3)  # deviations of a shape, in units of the source's
 _LEAST_WIDTH = 0.02  # variance of a component of a smooth prior, also in place of a value
 _LEVELS = np.concatenate([[0.0], np.geomspace(1e-3, 0.95, 24)])  # of noise in a source's variance
@@ -186,57 +187,63 @@ def choose_shapes(sources: Array, noise: Array, levels: Sequence[float]) -> Shap
     """
     stock = shapes()
     standard = _standard(sources)
-    scaled = np.stack([_histograms(standard / scale) for scale in _SCALES])
+    fine = _histograms(standard, _FINE)
+    counts = _merged(fine, _FINE)
+    sums = np.concatenate([np.zeros((len(fine), 1)), np.cumsum(fine, axis=1)], axis=1)
+    scaled = np.diff(sums[:, _edges()], axis=2).swapaxes(0, 1)
     scores = np.tensordot(scaled, _tables(), axes=(2, 2))  # scales, sources, levels, 2 shapes
     scores -= sources.shape[1] * np.log(_SCALES)[:, None, None, None]
-    counts = _histograms(standard)
-    skews, fourths = np.mean(standard**3, axis=1), np.mean(standard**4, axis=1)
-    best, found = -math.inf, None
-    for level in levels:
-        parts = np.clip(level * noise, 0.0, _LEVELS[-1])
-        here = _at_levels(scores, parts / _SCALES[:, None] ** 2).max(axis=0)  # noise is not scaled
-        pairs = [_two_values(*of_source) for of_source in zip(skews, parts, strict=True)]
-        ends = [_score_of_values(*each) for each in zip(pairs, counts, parts, fourths, strict=True)]
-        here = np.column_stack([here, ends])
-        value = float(here.max(axis=1).sum())
-        if value > best:
-            best, found = value, (level, here, pairs)
-    assert found is not None
-    level, here, pairs = found
-    numbers = here.argmax(axis=1)
+    parts = np.clip(np.outer(levels, noise), 0.0, _LEVELS[-1])
+    here = _at_levels(scores, parts[:, None] / _SCALES[:, None] ** 2).max(axis=1)  # not of noise
+    squares = standard * standard
+    skews, fourths = (np.einsum("in,in->i", squares, z) / z.shape[1] for z in (standard, squares))
+    rates = _rates_of_values(skews, parts)
+    ends = _scores_of_values(rates, counts, parts, fourths)
+    here = np.concatenate([here, ends[:, :, None]], axis=2)
+    best = int(here.max(axis=2).sum(axis=1).argmax())
+    numbers = here[best].argmax(axis=1)
     signs = np.where((numbers >= len(stock)) & (numbers < 2 * len(stock)), -1.0, 1.0)
     chosen = [
-        pair if k == 2 * len(stock) else stock[k % len(stock)]
-        for k, pair in zip(numbers, pairs, strict=True)
+        _two_values(rate) if k == 2 * len(stock) else stock[k % len(stock)]
+        for k, rate in zip(numbers, rates[best].tolist(), strict=True)
     ]
-    return ShapeChoice(tuple(chosen), signs, float(level), here.max(axis=1) / sources.shape[1])
+    scores_of_all = here[best].max(axis=1) / sources.shape[1]
+    return ShapeChoice(tuple(chosen), signs, float(levels[best]), scores_of_all)
 
 
 def _at_levels(scores: Array, levels: Array) -> Array:
-    """Scores at `levels` (scales, sources), between those of the table (its third axis)."""
-    places = np.interp(levels, _LEVELS, np.arange(_LEVELS.size))[:, :, None, None]
-    below = np.minimum(places.astype(np.int64), _LEVELS.size - 2)
-    low, high = (np.take_along_axis(scores, below + k, axis=2)[:, :, 0] for k in (0, 1))
-    return np.asarray(low + (places - below)[:, :, 0] * (high - low))
+    """Scores at `levels` (any, scales, sources), between those of the table (its third axis)."""
+    places = np.interp(levels, _LEVELS, np.arange(_LEVELS.size))[..., None]
+    below = np.minimum(places[..., 0].astype(np.int64), _LEVELS.size - 2)
+    each = np.ogrid[: scores.shape[0], : scores.shape[1]]
+    low, high = (scores[each[0], each[1], below + k] for k in (0, 1))
+    return np.asarray(low + (places - below[..., None]) * (high - low))
 
 
-def _two_values(skewness: float, level: float) -> SourceShape:
-    """Two values whose skewness, with this part of the variance normal, is the one given."""
-    own = skewness / (1.0 - level) ** 1.5
-    rate = 0.5 * (1.0 - own / math.hypot(own, 2.0))
-    return two_components("two values", min(max(rate, _LEAST_RATE), 1.0 - _LEAST_RATE), 0.0)
+def _rates_of_values(skewness: Array, levels: Array) -> Array:
+    """Rates of two values with these skewnesses, where such parts of their variances are normal."""
+    own = skewness / (1.0 - levels) ** 1.5
+    rates = 0.5 * (1.0 - own / np.hypot(own, 2.0))
+    return np.asarray(np.clip(rates, _LEAST_RATE, 1.0 - _LEAST_RATE))
 
 
-def _score_of_values(pair: SourceShape, counts: Array, level: float, fourth: float) -> float:
-    """Log-likelihood of two values with this part of noise, less what BIC takes for their rate;
-    minus infinity where the fourth moment excludes them, or where noise would hide them.
+def _two_values(rate: float) -> SourceShape:
+    return two_components("two values", rate, 0.0)
+
+
+def _scores_of_values(rates: Array, counts: Array, levels: Array, fourths: Array) -> Array:
+    """Log-likelihoods of two values with these parts of noise (levels, sources), less what BIC
+    takes for their rates; minus infinity where fourth moments exclude them, or where noise would
+    hide them.
     """
-    rate = float(pair.weights[1])
-    excess = (1.0 - level) ** 2 * (1.0 / (rate * (1.0 - rate)) - 6.0)
-    if level > _MOST_VALUES or abs(fourth - 3.0 - excess) > _NOT_OF_VALUES:
-        return -math.inf
-    values = pair.log_density(_middles(), np.array([max(level, _LEAST_VALUES)]))[0]
-    return float(counts @ values) - 0.5 * math.log(float(counts.sum()))
+    excess = (1.0 - levels) ** 2 * (1.0 / (rates * (1.0 - rates)) - 6.0)
+    possible = (levels <= _MOST_VALUES) & (np.abs(fourths - 3.0 - excess) <= _NOT_OF_VALUES)
+    out = np.full(levels.shape, -math.inf)
+    for k, i in zip(*np.nonzero(possible), strict=True):
+        level = np.array([max(levels[k, i], _LEAST_VALUES)])
+        values = _two_values(float(rates[k, i])).log_density(_middles(), level)[0]
+        out[k, i] = float(counts[i] @ values) - 0.5 * math.log(float(counts[i].sum()))
+    return out
 
 
 def _standard(sources: Array) -> Array:
@@ -244,19 +251,41 @@ def _standard(sources: Array) -> Array:
     return np.asarray((sources - sources.mean(axis=1, keepdims=True)) / spread)
 
 
-def _middles() -> Array:
-    """Middles of the bins."""
-    middles = (np.arange(_BINS) + 0.5) * (2.0 * _REACH / _BINS) - _REACH
+def _middles(parts: int = 1) -> Array:
+    """Middles of the bins, or of so many parts of each."""
+    middles = (np.arange(_BINS * parts) + 0.5) * (2.0 * _REACH / (_BINS * parts)) - _REACH
     return np.asarray(_CORE * np.sinh(middles / _CORE))
 
 
-def _histograms(sources: Array) -> Array:
-    """Counts of the bins (sources, bins)."""
-    places = (_CORE * np.arcsinh(sources / _CORE) + _REACH) * (_BINS / (2.0 * _REACH))
-    where: Ints = np.clip(places, 0, _BINS - 1).astype(np.int64)
-    where += _BINS * np.arange(len(sources))[:, None]
-    counts = np.bincount(where.ravel(), minlength=_BINS * len(sources))
-    return counts.reshape(len(sources), _BINS).astype(np.float64)
+def _bins_of(values: Array, parts: int = 1) -> Ints:
+    """The bin of each value, or the part of a bin; those beyond the last count as in it."""
+    places = (_CORE * np.arcsinh(values / _CORE) + _REACH) * (_BINS * parts / (2.0 * _REACH))
+    found: Ints = np.clip(places, 0, _BINS * parts - 1).astype(np.int64)
+    return found
+
+
+def _histograms(sources: Array, parts: int) -> Array:
+    """Counts of the parts of the bins (sources, bins * parts)."""
+    size = _BINS * parts
+    where = _bins_of(sources, parts) + size * np.arange(len(sources))[:, None]
+    counts = np.bincount(where.ravel(), minlength=size * len(sources))
+    return counts.reshape(len(sources), size).astype(np.float64)
+
+
+def _merged(fine: Array, parts: int) -> Array:
+    """Counts of the bins from those of their parts."""
+    return np.asarray(fine.reshape(len(fine), _BINS, parts).sum(axis=2))
+
+
+@lru_cache(maxsize=1)
+def _edges() -> Ints:
+    """The first part of each bin, and the end of the last, if all values were divided by each of
+    the scales: parts move whole.
+    """
+    moved = [_bins_of(_middles(_FINE) / scale) for scale in _SCALES]
+    starts = [np.searchsorted(bins, np.arange(_BINS)) for bins in moved]
+    ends = np.full((len(starts), 1), _BINS * _FINE)
+    return np.concatenate([np.array(starts), ends], axis=1)
 
 
 @lru_cache(maxsize=1)
