@@ -21,8 +21,8 @@ from kikuchi.ica.infomax.densities import Density
 from kikuchi.ica.model import Model, Observations, is_clear
 from kikuchi.ica.priors.mixture import MixturePrior
 from kikuchi.ica.priors.prior import SourcePrior
-from kikuchi.ica.priors.shapes import shapes
 
+_LOG_TWO_PI = math.log(2.0 * math.pi)
 _MOST_STEPS = 30
 _ERRORS = 0.3  # standard errors of an entry of the mixing matrix that steps end by
 
@@ -56,13 +56,47 @@ def noiseless_optimum(model: Model, data: Observations) -> tuple[Array, float] |
 def _density(prior: SourcePrior, noise: float) -> Density | None:
     if isinstance(prior, MixturePrior):
         weights, means, variances = prior.parameters
-    elif prior.name == "laplace":
-        stock = next(shape for shape in shapes() if shape.name == prior.name)
-        size = prior.mean_variance[1]
-        weights, means, variances = stock.weights, stock.means, size * stock.variances
-    else:
-        return None
-    return mixture_density(weights, means, variances + noise)
+        return mixture_density(weights, means, variances + noise)
+    if prior.name == "laplace":
+        return laplace_density(math.sqrt(2.0 / prior.mean_variance[1]), math.sqrt(noise))
+    return None
+
+
+def laplace_density(rate: float, deviation: float) -> Density:
+    """A Laplace source of this rate with normal noise, by its energy and its two derivatives.
+
+    With a = u / deviation and r = rate * deviation it is rate / 2 exp(r^2 / 2) times the sum of
+    exp(-rate u) Phi(a - r) and exp(rate u) Phi(-a - r).
+
+    >>> density = laplace_density(1.0, 1e-3)
+    >>> density.energy(np.array([3.0])).round(4).tolist(), density.slope(np.array([3.0])).tolist()
+    ([3.6931], [1.0])
+    """
+    from scipy.special import expit, log_ndtr
+
+    constant = math.log(0.5 * rate) + 0.5 * (rate * deviation) ** 2
+
+    def tails(u: Array) -> tuple[Array, Array, Array, Array]:
+        """Logarithms of the two terms, and the arguments of Phi."""
+        right = u / deviation - rate * deviation
+        left = -u / deviation - rate * deviation
+        return log_ndtr(right) - rate * u, log_ndtr(left) + rate * u, right, left
+
+    def energy(u: Array) -> Array:
+        first, second, _, _ = tails(u)
+        return np.asarray(-np.logaddexp(first, second) - constant)
+
+    def slope(u: Array) -> Array:
+        first, second, _, _ = tails(u)
+        return np.asarray(rate * np.tanh(0.5 * (first - second)))
+
+    def curvature(u: Array) -> Array:
+        first, second, right, left = tails(u)
+        both = expit(first - second) * expit(second - first)
+        ratios = sum(np.exp(-0.5 * (a * a + _LOG_TWO_PI) - log_ndtr(a)) for a in (right, left))
+        return np.asarray(2.0 * rate * both * (ratios / deviation - 2.0 * rate))
+
+    return Density("laplace", energy, slope, curvature)
 
 
 def mixture_density(
