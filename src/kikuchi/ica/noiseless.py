@@ -36,7 +36,7 @@ def noiseless_optimum(model: Model, data: Observations) -> tuple[Array, float] |
     """
     if data.observed is not None or not is_clear(model):
         return None
-    filters = np.linalg.inv(model.mixing)
+    filters = np.asarray(np.linalg.inv(model.mixing), dtype=np.float64)
     noise = filters**2 @ model.noise.channel_variances(model.channels)
     pairs = zip(model.priors, noise.tolist(), strict=True)
     densities = [_density(prior, variance) for prior, variance in pairs]
@@ -50,7 +50,8 @@ def noiseless_optimum(model: Model, data: Observations) -> tuple[Array, float] |
         residual = step.residual
         if step.iterations >= _MOST_STEPS:
             break
-    return (np.linalg.inv(ascent.filters), residual) if residual <= near else None
+    mixing = np.asarray(np.linalg.inv(ascent.filters), dtype=np.float64)
+    return (mixing, residual) if residual <= near else None
 
 
 def _density(prior: SourcePrior, noise: float) -> Density | None:
