@@ -63,7 +63,8 @@ def _keel(name: str) -> Classes:
 
     data = keel_table(name)
     order = np.random.default_rng(0).permutation(len(data.x))
-    train, test = order[:_ROWS], order[_ROWS : 2 * _ROWS]
+    count = min(_ROWS, len(order) // 2)
+    train, test = order[:count], order[count : count + _ROWS]
     return Classes((data.x[train], data.y[train], data.x[test], data.y[test]))
 
 

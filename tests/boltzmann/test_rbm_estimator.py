@@ -20,7 +20,7 @@ from sklearn.model_selection import GridSearchCV, KFold
 from sklearn.neural_network import BernoulliRBM
 from sklearn.utils.estimator_checks import check_estimator
 
-from kikuchi.boltzmann import RBM, BoltzmannMachine
+from kikuchi.boltzmann import RBM, BoltzmannMachine, Machine
 from kikuchi.boltzmann.exact import clamped, log_likelihood
 from kikuchi.core.errors import DataError, KikuchiError, MethodError
 from kikuchi.engines.sampling.annealing import LogZ
@@ -546,3 +546,36 @@ def test_rows_below_independent_bits_are_a_warning() -> None:
         warnings.simplefilter("error", ConvergenceWarning)
         good = RBM(8, epochs=30, random_state=0).fit(rows)
     assert not any("independent bits" in text for text in good.warnings_)
+
+
+GREY = np.repeat([[0.2, 0.2], [0.8, 0.8]], 100, axis=0)  # bits drawn from them covary by .09
+
+
+def covariance(machine: Machine) -> float:
+    """Of the two visible units, from the sum over all states."""
+    states = np.array(list(itertools.product([0.0, 1.0], repeat=2)))
+    shares = np.exp(clamped(machine, states).log_weights)
+    shares /= shares.sum()
+    first, second = shares @ states
+    return float(shares[-1] - first * second)
+
+
+@pytest.mark.parametrize("sparse", [False, True])
+def test_bits_drawn_from_grey_levels_keep_what_columns_share(sparse: bool) -> None:
+    """Grey levels used as they are vary less than bits, which pulls the weights towards 0."""
+    data = scipy.sparse.csr_array(GREY) if sparse else GREY
+    options: dict[str, Any] = {"scale": 0.5, "learning_rate": 0.5, "epochs": 100}
+    drawn = RBM(4, **options, random_state=0).fit(data)
+    assert set(np.unique(drawn._held_out)) == {0.0, 1.0} and len(drawn._held_out) >= 200
+    assert covariance(drawn.machine_) == pytest.approx(0.09, abs=0.04)
+    with pytest.warns(ConvergenceWarning, match="reconstructed no better"):
+        means = RBM(4, **options, grey="means", random_state=0).fit(data)
+    assert abs(covariance(means.machine_)) < 0.01
+
+
+def test_bits_and_other_units_are_learnt_as_they_are() -> None:
+    """Nothing is drawn from rows of bits: the option changes no number of theirs."""
+    plain, means = (RBM(2, epochs=3, grey=g, random_state=0).fit(ROWS) for g in ("bits", "means"))
+    assert np.array_equal(plain.components_, means.components_)
+    counts = RBM(2, visible="binomial:replicas=4", epochs=3, random_state=0)
+    assert not counts._has_grey(4 * GREY)

@@ -108,6 +108,9 @@ class SampledRule(Rule[Any]):
     clamped: int = option(
         20, "sweeps over hidden variables that are connected, with the rows clamped", low=1
     )
+    bits: bool = option(
+        False, "draw bits from rows of grey levels, which are probabilities, at each visit"
+    )
 
     def begin(self, model: SampledModel, data: Any, rng: Generator) -> State:
         """Chains before the first batch."""
@@ -122,6 +125,7 @@ class SampledRule(Rule[Any]):
     ) -> GradientEstimate:
         """Statistics of the batch minus those of the chains."""
         sampler = model.sampler(state)
+        batch = drawn_bits(batch, rng) if self.bits else batch
         if sampler.held and self._keeps_hidden(sampler):
             visited = self._visited(rows)
             start = {name: state[f"{_HELD}{name}"][visited] for name in sampler.held}
@@ -149,6 +153,15 @@ class SampledRule(Rule[Any]):
         self, sampler: ChainSampler, positive: Phase, rows: Ints, state: State, rng: Generator
     ) -> GradientEstimate:
         """Run the chains; answer the statistics of the positive phase minus theirs."""
+
+
+def drawn_bits(rows: Any, rng: Generator) -> Any:
+    """Bits whose probabilities are the numbers in `rows`, in an array of the same type.
+
+    >>> drawn_bits(np.array([[0.0, 1.0]]), np.random.default_rng(0)).tolist()
+    [[0.0, 1.0]]
+    """
+    return (rng.random(rows.shape, dtype=rows.dtype.type) < rows).astype(rows.dtype)
 
 
 @dataclass(frozen=True)

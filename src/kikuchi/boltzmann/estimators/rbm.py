@@ -5,23 +5,28 @@ Reference: TEH-I11, TEH-L9, TEH-M6, TEH-M8.
 
 from __future__ import annotations
 
-from dataclasses import KW_ONLY, dataclass
-from typing import Any
+from dataclasses import KW_ONLY, dataclass, replace
+from typing import Any, Literal
 
 import numpy as np
 
 from kikuchi.boltzmann.estimators.estimator import Array, LearnerEstimator, RestrictedMachine
-from kikuchi.boltzmann.held_out import HeldOutScore, below_independent_bits
-from kikuchi.boltzmann.units import Units, parse_units
+from kikuchi.boltzmann.held_out import HeldOutScore, below_independent_bits, dense_rows
+from kikuchi.boltzmann.machine import Machine
+from kikuchi.boltzmann.units import BinaryUnits, Units, parse_units
 from kikuchi.core.log import warn_caller
 from kikuchi.core.options import option
+from kikuchi.training.contrastive import SampledRule, drawn_bits
 from kikuchi.training.estimator import ConvergenceWarning
 from kikuchi.training.optimiser import Optimiser
+from kikuchi.training.rows import is_sparse
+from kikuchi.training.rule import Rule
 from kikuchi.training.trainer import Training
 
 _UPDATES, _FEWEST_EPOCHS, _MOST_EPOCHS = 10_000, 30, 300
 _MOST_HELD_OUT, _FEWEST_HELD_OUT = 500, 10  # rows
 _LEAST_PATIENCE = 5  # epochs
+_JUDGED_BITS = 200  # rows of bits, at least, that are drawn from held-out rows of grey levels
 
 
 @dataclass(eq=False, repr=False)
@@ -35,6 +40,10 @@ class RBM(RestrictedMachine, LearnerEstimator):
     A tenth of the rows is held out: their log-likelihood after each epoch (pseudo-log-likelihood
     where no side has few states) decides which epoch is the answer. If in the end their
     log-likelihood is below that of independent bits, `fit` warns.
+
+    Numbers between 0 and 1 are probabilities: bits are drawn from them, anew in every pass, by
+    rules with chains, and once from the rows held out. Used as they are, columns that vary less
+    than bits would pull the weights towards 0 (`grey="means"` does so).
 
     Attributes: `machine_`, `components_` (weights, one row per hidden unit), `trace_` (with
     `plot()`), `n_iter_`, `stopped_`, `converged_` (True only if a stopping criterion was met: not
@@ -85,6 +94,12 @@ class RBM(RestrictedMachine, LearnerEstimator):
         "binary", 'Visible units: "binary", "gaussian" or "binomial:replicas=10".'
     )
 
+    grey: Literal["bits", "means"] = option(
+        "bits",
+        "Numbers between 0 and 1: bits are drawn from them for each update (bits; rules cd, pcd, "
+        "brief-gibbs and gibbs), or they are used as they are (means).",
+    )
+
     def _units(self) -> Units:
         return parse_units(self.visible)
 
@@ -92,6 +107,18 @@ class RBM(RestrictedMachine, LearnerEstimator):
         return {"visible": self._units()}
 
     # ------------------------------------------------------------------ learning
+
+    def _rule(self, model: Machine) -> Rule[Machine]:
+        rule = super()._rule(model)
+        draws = self._draws_bits and isinstance(rule, SampledRule)
+        return replace(rule, bits=True) if draws else rule
+
+    def _has_grey(self, rows: Any) -> bool:
+        """Whether some numbers are probabilities of bits, and are to be drawn."""
+        if self.grey != "bits" or not isinstance(self._units(), BinaryUnits):
+            return False
+        values = rows.data if is_sparse(rows) else rows
+        return bool(np.any((values != 0) & (values != 1)))
 
     def _epochs(self, rows: Any) -> int:
         if self.epochs is not None:
@@ -109,10 +136,13 @@ class RBM(RestrictedMachine, LearnerEstimator):
         *arguments: Any,
     ) -> None:  # fmt: skip
         self._held_out, self._of_epochs = rows[:0], epochs
+        self._draws_bits = self._has_grey(rows)
         count = self._rows_held_out(rows) if epochs > 1 else 0
         if count:
             order = rng.permutation(rows.shape[0])
             self._held_out, rows = rows[order[:count]], rows[order[count:]]
+            if self._draws_bits:
+                self._held_out = _bits_of(self._held_out)
         super()._train(model, rows, rng, optimiser, epochs, *arguments)
 
     def _trained(self, *arguments: Any, **more: Any) -> Training[Any]:
@@ -134,6 +164,8 @@ class RBM(RestrictedMachine, LearnerEstimator):
             return []
         held_out = self._held_out.shape[0] > 0
         judged: Array = self._held_out if held_out else self._kept_rows
+        if self._draws_bits and not held_out:
+            judged = _bits_of(judged)
         found = below_independent_bits(self.machine_, rows, judged)
         if found is None:
             return []
@@ -144,3 +176,10 @@ class RBM(RestrictedMachine, LearnerEstimator):
         )
         warn_caller(f"{type(self).__name__}: {text}", ConvergenceWarning)
         return [text]
+
+
+def _bits_of(rows: Any) -> Array:
+    """Bits drawn from rows of grey levels; few rows are repeated, so that chance judges less."""
+    times = max(1, -(-_JUDGED_BITS // rows.shape[0]))
+    dense = np.repeat(dense_rows(rows), times, axis=0)
+    return np.asarray(drawn_bits(dense, np.random.default_rng(0)))
