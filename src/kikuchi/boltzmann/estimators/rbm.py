@@ -109,9 +109,10 @@ class RBM(RestrictedMachine, LearnerEstimator):
     # ------------------------------------------------------------------ learning
 
     def _rule(self, model: Machine) -> Rule[Machine]:
-        rule = super()._rule(model)
-        draws = self._draws_bits and isinstance(rule, SampledRule)
-        return replace(rule, bits=True) if draws else rule
+        rule: Rule[Any] = super()._rule(model)
+        if self._draws_bits and isinstance(rule, SampledRule):
+            return replace(rule, bits=True)
+        return rule
 
     def _has_grey(self, rows: Any) -> bool:
         """Whether some numbers are probabilities of bits, and are to be drawn."""

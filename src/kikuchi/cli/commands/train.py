@@ -48,6 +48,7 @@ MODELS = EstimatorOptions(
         "n_hidden": "--hidden N",
         "architecture": "--architecture A",
         "visible": "--visible U",
+        "grey": "--grey HOW",
         "n_features": "--features N",
         "expert": "--expert E",
         "energy": "--energy TEXT",
