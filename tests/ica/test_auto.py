@@ -5,7 +5,7 @@ import warnings
 import numpy as np
 import pytest
 
-from kikuchi.ica import MeanFieldICA
+from kikuchi.ica import MeanFieldICA, adaptation
 from kikuchi.ica.channels import _gain_of_noise, _gain_with_mixing, with_channel_variances
 from kikuchi.ica.em import Rules
 from kikuchi.ica.measures import amari_distance, matched_correlation
@@ -101,6 +101,39 @@ def test_a_prior_that_mixes_sources_up_is_named_as_the_cause():
         MeanFieldICA(4, prior="laplace", random_state=0).fit(x)
     adapted = _fitted(x, 4)
     assert not any("less independent" in text for text in adapted.warnings_)
+
+
+def _spikes_draw(rng, n):
+    return rng.standard_normal(n) * (rng.random(n) < 0.2)
+
+
+def test_a_fit_whose_steps_stay_long_says_that_more_will_not_help():
+    """No prior of the stock has a source that is zero most of the time."""
+    _, _, x = _mixed([_spikes_draw] * 5, 0.05, seed=2, count=2000)
+    with pytest.warns(UserWarning, match="no longer become shorter .* raise tol"):
+        stalled = MeanFieldICA(5, random_state=0).fit(x)
+    assert stalled.stopped_ == "stalled" and stalled.n_iter_ < 100
+    converged = _fitted(_mixed([_spikes_draw] * 5, 0.02, count=2000)[2], 5)
+    assert converged.converged_ and not converged.warnings_
+
+
+@pytest.mark.parametrize("count", [1, 3])
+def test_separations_that_agree_are_compared_once(count, monkeypatch):
+    _, _, x = _mixed([_laplace_draw, _uniform_draw, _uniform_draw], 0.1)
+    calls = []
+    turns = iter([np.eye(3)[[2, 0, 1]], -np.eye(3), np.eye(3)])
+    if count == 3:
+        turns = iter([np.linalg.qr(np.vander([1.0, 2.0, 3.0 + k]))[0] for k in range(3)])
+    monkeypatch.setattr("kikuchi.ica.adaptation.rotation", lambda *_: next(turns))
+    chosen = adaptation.choose_shapes
+
+    def counted(*arguments):
+        calls.append(arguments)
+        return chosen(*arguments)
+
+    monkeypatch.setattr("kikuchi.ica.adaptation.choose_shapes", counted)
+    adaptation.adapt_priors(Observations.of(x.T), 3, None, np.random.default_rng(0))
+    assert len(calls) == count
 
 
 @pytest.mark.parametrize("seed", [0, 4])

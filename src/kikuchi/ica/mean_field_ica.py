@@ -305,6 +305,12 @@ class MeanFieldICA(IcaEstimator):
                 "not converged: fits from several starts ended at different mixing matrices; raise "
                 "restarts, or give more samples"
             )
+        elif best.stopped == "stalled":
+            texts.append(
+                f"not converged: after {self.n_iter_} iterations steps no longer become shorter "
+                f"(gradient {best.trace.last_residual:.1e}, tol {tol:.1e}), and more will not "
+                "help; give priors closer to the sources, or more samples, or raise tol"
+            )
         elif not best.converged:
             texts.append(
                 f"not converged in {self.n_iter_} iterations (gradient "
