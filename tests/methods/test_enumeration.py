@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 import kikuchi as kk
 from kikuchi.core.budget import Budget
 from kikuchi.core.errors import BudgetError, ImpossibleEvidenceError
-from kikuchi.engines.trees import enumeration
+from kikuchi.methods import enumeration
 from oracle import enumerate_exact, random_model
 
 

@@ -15,11 +15,11 @@ from kikuchi.core.budget import Budget
 from kikuchi.core.diagnostics import effective_sample_size, split_rhat
 from kikuchi.core.errors import BudgetError, ImpossibleEvidenceError, KikuchiError, MethodError
 from kikuchi.engines.feasibility import Constraints
-from kikuchi.engines.sampling import gibbs
 from kikuchi.engines.sampling.kernels.gibbs import indicator_diagnostics, uniform
 from kikuchi.engines.sampling.sweepers import BitSweeper, Sweeper, TableSweeper
 from kikuchi.graphs.binary import boltzmann_parameters
 from kikuchi.graphs.graph_arrays import flatten
+from kikuchi.methods import gibbs
 from oracle import enumerate_exact, random_model
 
 

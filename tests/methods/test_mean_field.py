@@ -18,11 +18,11 @@ from kikuchi.core.errors import ImpossibleEvidenceError, MethodError
 from kikuchi.core.progress import silent
 from kikuchi.core.trace import Trace
 from kikuchi.engines.feasibility import Constraints
-from kikuchi.engines.mean_field import mean_field
 from kikuchi.engines.mean_field.kernels.mean_field import bound, sweep_tables
 from kikuchi.engines.run import MethodRun
 from kikuchi.graphs.binary import boltzmann_parameters
 from kikuchi.graphs.graph_arrays import flatten
+from kikuchi.methods import mean_field
 from oracle import enumerate_exact, random_model
 
 
