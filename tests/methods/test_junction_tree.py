@@ -18,10 +18,10 @@ import kikuchi as kk
 from kikuchi.core.budget import Clock
 from kikuchi.core.errors import BudgetError, ImpossibleEvidenceError, MethodError, ModelError
 from kikuchi.engines.trees import engine as junction_engine
-from kikuchi.engines.trees.calibrated import Plan, unconditioned
+from kikuchi.engines.trees.calibrated import Plan
 from kikuchi.engines.trees.engine import Watch, propagate
 from kikuchi.engines.trees.kernels import passes
-from kikuchi.engines.trees.plan import make_plan, variable_targets
+from kikuchi.engines.trees.plan import make_plan, unconditioned, variable_targets
 from oracle import enumerate_exact, random_model
 
 PROPAGATIONS = ["shafer-shenoy", "hugin"]

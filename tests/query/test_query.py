@@ -141,8 +141,8 @@ def test_tables_and_fast_and_careful_trees_agree(
     table = PatternTable(mixed, pattern)
     tree = PatternTree(mixed, cache_of(mixed).linear, pattern, clock)
     careful = PatternTree(mixed, cache_of(mixed).linear, pattern, clock)
-    assert tree.side_by_side
-    careful.side_by_side = False
+    assert tree.rows.side_by_side
+    careful.rows.side_by_side = False
     states = np.zeros((7, 2), dtype=np.int32)
     states[:, 0] = rng.integers(0, 3, 7)
     weights = log_of(rng.random((7, 4)))
@@ -358,7 +358,7 @@ def test_a_conflict_is_sought_in_little_memory(monkeypatch: pytest.MonkeyPatch) 
     with pytest.raises(ImpossibleEvidenceError, match="zero: 0=0, 1=1 together are impossible;"):
         kk.query(graph, [5], evidence=seen)
     monkeypatch.setattr("kikuchi.query.conflicts._MEMORY", 50_000)
-    monkeypatch.setattr("kikuchi.query.pattern_tree._MOST_ENTRIES", 100)
+    monkeypatch.setattr("kikuchi.engines.trees.rows.MOST_ENTRIES", 100)
     says = (
         r"0=0, 1=1, 2=0, .*, 16=0 and 32 more together are impossible \(there may be a smaller set"
     )

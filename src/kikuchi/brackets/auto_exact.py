@@ -13,10 +13,10 @@ from kikuchi.core.budget import Budget, format_bytes
 from kikuchi.core.compiling import compiles_when_needed
 from kikuchi.core.errors import BudgetError
 from kikuchi.engines.run import MethodRun, Solution
-from kikuchi.engines.trees.calibrated import tree_joint, unconditioned
+from kikuchi.engines.trees.calibrated import tree_joint
 from kikuchi.engines.trees.engine import Watch
 from kikuchi.engines.trees.measured_speed import measured
-from kikuchi.engines.trees.plan import TreePlan, factor_targets, make_plan
+from kikuchi.engines.trees.plan import TreePlan, factor_targets, make_plan, unconditioned
 from kikuchi.engines.trees.slices import SlicedPlan
 from kikuchi.graphs.conditioned import expand_factors
 from kikuchi.graphs.factor_graph import FactorGraph

@@ -15,7 +15,7 @@ from kikuchi.core.budget import Budget
 from kikuchi.engines.response.linear_response import clamped_covariance
 from kikuchi.engines.run import Covariance, MethodRun, Solution
 from kikuchi.engines.small_work import SMALL
-from kikuchi.engines.trees.calibrated import tree_joint, unconditioned
+from kikuchi.engines.trees.calibrated import tree_joint
 from kikuchi.engines.trees.engine import (
     Report,
     Watch,
@@ -28,6 +28,7 @@ from kikuchi.engines.trees.plan import (
     TreePlan,
     factor_targets,
     make_plan,
+    unconditioned,
     variable_targets,
 )
 from kikuchi.graphs.factor_graph import FactorGraph

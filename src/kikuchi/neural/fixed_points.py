@@ -25,7 +25,7 @@ from kikuchi.core.trace import Trace
 from kikuchi.engines.response.mean_field import MeanFieldResponse
 from kikuchi.engines.response.reweighted import ReweightedResponse
 from kikuchi.engines.run import MethodRun
-from kikuchi.engines.trees.calibrated import unconditioned
+from kikuchi.engines.trees.plan import unconditioned
 from kikuchi.graphs._checks import check_size
 from kikuchi.graphs.factor_graph import FactorGraph
 from kikuchi.methods.beliefs import Beliefs

@@ -21,7 +21,8 @@ from kikuchi.query.pattern_table import PatternTable, fits
 from kikuchi.query.patterns import EvidencePattern, PatternEngine, States
 
 if TYPE_CHECKING:  # trees need compiled loops, and small models are answered without them
-    from kikuchi.query.pattern_tree import LinearTables, PatternTree
+    from kikuchi.engines.trees.rows import LinearTables
+    from kikuchi.query.pattern_tree import PatternTree
 
 _MOST_ENGINES = 64
 _MOST_PRIORS = 16
@@ -50,7 +51,7 @@ class ModelCache:
     @cached_property
     def linear(self) -> LinearTables:
         """The tables as plain numbers."""
-        from kikuchi.query.pattern_tree import LinearTables
+        from kikuchi.engines.trees.rows import LinearTables
 
         return LinearTables.of(self.graph)
 

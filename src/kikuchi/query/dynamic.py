@@ -278,7 +278,8 @@ class _Slice:
             if fits(self.graph, pattern, 1, self.clock.budget):
                 self._engines[what] = PatternTable(self.graph, pattern)
             else:
-                from kikuchi.query.pattern_tree import LinearTables, PatternTree
+                from kikuchi.engines.trees.rows import LinearTables
+                from kikuchi.query.pattern_tree import PatternTree
 
                 linear = LinearTables.of(self.graph)
                 self._engines[what] = PatternTree(self.graph, linear, pattern, self.clock)

@@ -7,8 +7,9 @@ import pytest
 
 import kikuchi as kk
 from kikuchi.core.errors import BudgetError, DataError, MethodError
+from kikuchi.engines.trees.kernels import rows as kernels
 from kikuchi.learning.data import Data
-from kikuchi.learning.likelihood import clamped, clamped_tree
+from kikuchi.learning.likelihood import clamped
 from kikuchi.learning.likelihood.clamped import ClampedRows, clamped_log_z, clamped_statistics
 from oracle import enumerate_exact, random_model
 
@@ -104,10 +105,8 @@ def test_variables_without_factors_and_constants() -> None:
 def test_rows_cost_no_python(monkeypatch: pytest.MonkeyPatch) -> None:
     """A thousand rows of one pattern are one call of the compiled loop."""
     calls = []
-    compiled = clamped_tree.clamped_rows
-    monkeypatch.setattr(
-        clamped_tree, "clamped_rows", lambda *a: (calls.append(a[2] - a[1]), compiled(*a))
-    )
+    compiled = kernels.run_rows
+    monkeypatch.setattr(kernels, "run_rows", lambda *a: calls.append(a[4] - a[3]) or compiled(*a))
     graph = kk.grid(4, 4, seed=0)
     rows = np.random.default_rng(0).integers(2, size=(1000, 16))
     rows[:, [0, 5, 6, 10]] = -1

@@ -36,11 +36,12 @@ from kikuchi.engines.trees.plan import (
     joint_target,
     make_plan,
     no_targets,
+    unconditioned,
     variable_targets,
 )
 from kikuchi.engines.trees.shape import MarginalTargets
 from kikuchi.graphs._checks import check_graph
-from kikuchi.graphs.conditioned import Conditioned, expand_factors
+from kikuchi.graphs.conditioned import expand_factors
 from kikuchi.graphs.factor_graph import Evidence, FactorGraph, Variable
 
 __all__ = ["CalibratedTree", "Plan", "plan"]
@@ -227,11 +228,6 @@ class CalibratedTree:
 
 
 # ---------------------------------------------------------------------- parts
-
-
-def unconditioned(graph: FactorGraph) -> Conditioned:
-    """A graph as it is, as if reduced by no evidence."""
-    return Conditioned(graph, graph, {}, np.arange(graph.n_variables), np.arange(graph.n_factors))
 
 
 def tree_joint(

@@ -121,20 +121,20 @@ class Propagation:
             int(self.measure.targets),
             *self.measure.scratch.tolist(),
         )
-        self.log_z = self._multiply_factors()
+        self.log_z = self._multiply_factors(plan.graph.log_tables)
         self.upward: PropagationProgram = programs.upward(
             self.measure.up_lengths, tree, self.separator_size, self.up, self.clique_tables
         )
         self.state: Ints | None = None
 
-    def _multiply_factors(self) -> float:
+    def _multiply_factors(self, log_tables: Array) -> float:
         tree, graph = self.plan.found_tree, self.plan.graph
         mem, floors = self.tables.mem, self.tables.floors
         log_scale = passes.multiply_factors(
             mem,
             floors,
             tree,
-            graph.log_tables,
+            log_tables,
             graph.table_offsets,
             graph.scope_offsets,
             self.workspace.counters,
@@ -148,7 +148,15 @@ class Propagation:
             np.exp(products, out=products)
         return float(log_scale)
 
-    @cached_property
+    def refill(self, log_tables: Array) -> None:
+        """Begin again with other tables of the graph; raises `Underflow` where logarithms are
+        needed.
+        """
+        self.tables.losses.fill(np.inf)
+        self.tables.scales.fill(0.0)
+        self.log_z = self._multiply_factors(log_tables)
+
+    @property
     def out(self) -> Array:
         """The targets, each summing to 1, after both passes."""
         return self._probabilities(self.workspace.out, self.targets)
@@ -181,6 +189,7 @@ class Propagation:
         """True if the tables hold logarithms."""
         return self.arithmetic != passes.LINEAR
 
+    @cached_property
     def downward(self) -> PropagationProgram:
         """The program of the downward pass, which reads the targets."""
         program: PropagationProgram = programs.downward(
@@ -206,7 +215,7 @@ class Propagation:
         work = self.measure.down[::-1]
         chunks = _chunks(work, self.measure.down_total)
         before = self.measure.up_total
-        self._run(self.downward(), work, chunks, watch, before, total)
+        self._run(self.downward, work, chunks, watch, before, total)
 
     def _run(
         self,
@@ -405,6 +414,46 @@ def propagate(
                 "exact inference has no half answer"
             ) from stop
     raise AssertionError("logarithms do not underflow")
+
+
+class RepeatedRuns:
+    """Runs of both passes on one tree, with other tables each time; what they share is kept.
+
+    Parameters
+    ----------
+    plan : the tree; the tables of its graph are not used, and should be all 0.
+    read : which marginals to read; where there are none, only the upward pass is run.
+    """
+
+    def __init__(self, plan: TreePlan, read: Read) -> None:
+        self.plan, self.targets = plan, read(plan)
+        self.runs: dict[int, Propagation] = {}
+
+    def run(self, log_tables: Array, watch: Watch, *, logs: bool = False) -> Propagation:
+        """The run for these tables, valid until the next one; with `logs` plain numbers are not
+        tried.
+        """
+        for arithmetic in (passes.LOG_SUM,) if logs else (passes.LINEAR, passes.LOG_SUM):
+            try:
+                run = self._filled(arithmetic, log_tables, watch)
+                run.collect(watch, run.measure.operations)
+                if len(self.targets.sizes):
+                    run.distribute(watch, run.measure.operations)
+                return run
+            except Underflow:
+                continue
+        raise AssertionError("logarithms do not underflow")
+
+    def _filled(self, arithmetic: int, log_tables: Array, watch: Watch) -> Propagation:
+        run = self.runs.get(arithmetic)
+        if run is None:
+            _check_feasible(self.plan, watch)
+            needed = self.plan.bytes_for(self.targets, logs=arithmetic == passes.LOG_SUM)
+            watch.clock.budget.require_bytes(needed, _what(self.plan), ADVICE)
+            run = Propagation(self.plan, self.targets, arithmetic=arithmetic)
+            self.runs[arithmetic] = run
+        run.refill(log_tables)
+        return run
 
 
 def _what(plan: TreePlan) -> str:

@@ -19,9 +19,8 @@ from kikuchi.core.budget import Budget
 from kikuchi.core.compiling import compiles_when_needed
 from kikuchi.core.errors import KikuchiError
 from kikuchi.core.files import atomic_write
-from kikuchi.engines.trees.calibrated import unconditioned
 from kikuchi.engines.trees.engine import Watch, propagate
-from kikuchi.engines.trees.plan import TreePlan, make_plan, variable_targets
+from kikuchi.engines.trees.plan import TreePlan, make_plan, unconditioned, variable_targets
 from kikuchi.engines.trees.speed import INTERPRETED, NOMINAL, Speed
 from kikuchi.graphs.factor_graph import FactorGraph
 from kikuchi.graphs.generators import grid

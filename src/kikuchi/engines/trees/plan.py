@@ -302,6 +302,11 @@ class TreePlan:
         return "\n".join(lines)
 
 
+def unconditioned(graph: FactorGraph) -> Conditioned:
+    """A graph as it is, as if reduced by no evidence."""
+    return Conditioned(graph, graph, {}, np.arange(graph.n_variables), np.arange(graph.n_factors))
+
+
 def make_plan(
     conditioned: Conditioned,
     order: PlanOrder,

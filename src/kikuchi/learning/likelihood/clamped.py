@@ -11,6 +11,7 @@ Reference: LIU-L5, LIU-M11.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from functools import cached_property, partial
 from typing import Unpack
@@ -23,8 +24,8 @@ from kikuchi.core.arrays import Array, Ints, Mask
 from kikuchi.core.budget import Budget, RunLimits, limits, named_limits
 from kikuchi.core.errors import BudgetError, DataError, ImpossibleEvidenceError, MethodError
 from kikuchi.core.numerics import xlogy
-from kikuchi.engines.trees.calibrated import unconditioned
-from kikuchi.engines.trees.plan import ADVICE, TreePlan, make_plan
+from kikuchi.engines.trees.plan import ADVICE
+from kikuchi.engines.trees.rows import LinearTables, row_bytes
 from kikuchi.graphs.factor_graph import FactorGraph
 from kikuchi.learning.data import Data
 from kikuchi.learning.likelihood.clamped_tree import MissingnessPattern, RowGroup, Watch
@@ -35,10 +36,12 @@ from kikuchi.methods.registry import parse_method
 _EVALUATIONS = 20  # how often a tree is expected to be used
 _SECONDS_PER_PLAN = 1e-3
 _BYTES_PER_PLAN = 40_000  # measured: lists and small objects
-_SECONDS_PER_OPERATION = 1e-9  # of a multiply-add
-_SECONDS_PER_NODE = 4e-7
+_SECONDS_PER_CALL = 4e-5  # of the loop over rows of one tree
+_SECONDS_PER_CLIQUE = 1e-6  # in each block of rows
+_SECONDS_PER_OPERATION = 3e-10  # of a multiply-add, in each row
+_SECONDS_PER_NODE = 2e-8
+_BLOCK = 64  # rows, about
 _MOST_OPERATIONS = 2e10  # of an exact phase that nobody asked for: about twenty seconds
-PROPAGATIONS = 20  # on each tree of a fit, at least: what its elimination order is worth
 _SAMPLED = 8  # patterns whose trees are priced before all of them are built
 
 
@@ -129,7 +132,7 @@ class ClampedRows:
         plans = [pattern.plan for pattern in patterns if pattern.plan is not None]
         widest = max((plan.width for plan in plans), default=0)
         self.budget.require_bytes(
-            sum(plan.bytes + _BYTES_PER_PLAN for plan in plans),
+            sum(plan.bytes + row_bytes(plan) + _BYTES_PER_PLAN for plan in plans),
             f"the clamped junction trees ({len(plans)}, width {widest})",
             ADVICE,
         )
@@ -148,11 +151,11 @@ class ClampedRows:
 
     def log_z(self, log_tables: Array) -> Array:
         """log Z of each row, without the graph's constant."""
-        tables = np.array(log_tables, dtype=np.float64)
+        tables = LinearTables.of(self.graph, log_tables)
         out = np.empty(self.data.n_rows)
         for group in self.groups:
             values = group.run(tables, np.full(len(group.unique), 1.0), None, self.watch)
-            out[group.rows] = values[group.inverse] + group.fixed_scores(tables)
+            out[group.rows] = values[group.inverse] + group.fixed_scores(tables.logs)
         return out
 
     def statistics(self, log_tables: Array, rows: Ints | None = None) -> tuple[float, Array]:
@@ -160,21 +163,21 @@ class ClampedRows:
 
         `rows` names the few that count this time.
         """
-        tables = np.array(log_tables, dtype=np.float64)
+        tables = LinearTables.of(self.graph, log_tables)
         weights = self.data.weights
         if rows is not None:
             weights = np.zeros(self.data.n_rows)
             weights[rows] = self.data.weights[rows]
         counts = self.fixed_counts.copy() if rows is None else self._fixed_counts(weights)
-        total = float(xlogy(counts, tables).sum())
+        total = float(xlogy(counts, tables.logs).sum())
         for group in self.groups:
             if group.tree is not None or group.loose:
                 here = weights[group.rows]
                 merged = np.bincount(group.inverse, here, len(group.unique)).astype(np.float64)
                 values = group.run(tables, merged, counts, self.watch)
-                total += float(xlogy(merged, values).sum())
+                total += float(merged @ values)
         if total == -np.inf:
-            values = self.log_z(tables)
+            values = self.log_z(tables.logs)
             bad = np.flatnonzero(np.isneginf(values) & (self.data.weights > 0))
             raise impossible_row(int(bad[0]))
         return total / float(weights.sum()), counts
@@ -210,14 +213,16 @@ def _patterns(graph: FactorGraph, data: Data, budget: Budget) -> list[Missingnes
     """One tree for each pattern of missing cells, or one for all patterns, as is cheaper."""
     if data.complete:
         none = np.zeros(data.n_variables, dtype=bool)
-        return [MissingnessPattern(np.arange(data.n_rows), none, none, None)]
+        return [MissingnessPattern.of(graph, np.arange(data.n_rows), none, none)]
     grouped = [(~np.isin(np.arange(data.n_variables), seen), r) for seen, r in data.patterns()]
-    complete = [MissingnessPattern(r, gaps, gaps, None) for gaps, r in grouped if not gaps.any()]
+    complete = [
+        MissingnessPattern.of(graph, r, gaps, gaps) for gaps, r in grouped if not gaps.any()
+    ]
     incomplete = [(gaps, r) for gaps, r in grouped if gaps.any()]
     together = _together(graph, incomplete, budget) if len(incomplete) > 1 else None
     if together is not None:
         return [*complete, together]
-    return [*complete, *(_planned(graph, r, gaps, gaps) for gaps, r in incomplete)]
+    return [*complete, *(MissingnessPattern.of(graph, r, gaps, gaps) for gaps, r in incomplete)]
 
 
 def _together(
@@ -227,56 +232,29 @@ def _together(
     gaps = np.array([gap for gap, _ in patterns])
     rows = np.concatenate([rows for _, rows in patterns])
     ever, always = np.logical_or.reduce(gaps), np.logical_and.reduce(gaps)
-    together = _planned(graph, rows, ever, always)
+    together = MissingnessPattern.of(graph, rows, ever, always)
     plan = together.plan
     if plan is None:
         return together
     if not plan.complete or (budget.bytes is not None and plan.bytes > budget.bytes):
         return None
     picked = patterns[:: max(len(patterns) // _SAMPLED, 1)]
-    alone = [_seconds(_planned(graph, r, gap, gap).plan) for gap, r in picked]
-    each = float(np.mean(alone))
-    separate = len(patterns) * _SECONDS_PER_PLAN + _EVALUATIONS * len(rows) * each
-    return together if _EVALUATIONS * len(rows) * _seconds(plan) <= separate else None
+    alone = [_seconds(MissingnessPattern.of(graph, r, gap, gap)) for gap, r in picked]
+    separate = len(patterns) * (_SECONDS_PER_PLAN + _EVALUATIONS * float(np.mean(alone)))
+    return together if _EVALUATIONS * _seconds(together) <= separate else None
 
 
-def _seconds(plan: TreePlan | None) -> float:
+def _seconds(pattern: MissingnessPattern) -> float:
+    """Rough time of the rows of a pattern."""
+    plan, n_rows = pattern.plan, len(pattern.rows)
     if plan is None:
         return 0.0
     if not plan.complete:
         return np.inf
-    return _SECONDS_PER_OPERATION * plan.operations + _SECONDS_PER_NODE * plan.found_tree.n_nodes
-
-
-def _planned(graph: FactorGraph, rows: Ints, gaps: Mask, always: Mask) -> MissingnessPattern:
-    reduced = _missing_graph(graph, gaps, always)
-    plan = (
-        None
-        if reduced is None
-        else make_plan(unconditioned(reduced), "cheapest", None, uses=PROPAGATIONS)
-    )
-    return MissingnessPattern(np.sort(rows), gaps, always, plan)
-
-
-def _missing_graph(graph: FactorGraph, gaps: Mask, always: Mask) -> FactorGraph | None:
-    """Scopes cut down to missing variables, then one factor for each that some row observes.
-
-    None if no factor touches a missing variable.
-    """
-    keep = gaps[graph.scopes]
-    orders = np.diff(np.concatenate([[0], np.cumsum(keep)])[graph.scope_offsets])
-    sometimes = np.flatnonzero(gaps & ~always)
-    number = np.cumsum(gaps) - 1
-    scopes = np.concatenate([number[graph.scopes[keep]], number[sometimes]])
-    sizes = np.concatenate([orders[orders > 0], np.ones(len(sometimes), dtype=np.int64)])
-    if not len(sizes):
-        return None
-    cards = graph.cardinalities[gaps]
-    offsets = np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64)
-    logs = np.log2(cards[scopes].astype(np.float64))
-    entries = np.exp2(np.add.reduceat(logs, offsets[:-1])).sum()
-    tables = np.zeros(round(float(entries)))
-    return FactorGraph.from_arrays(cards, scopes.astype(np.uint32), offsets, tables, validate=False)
+    nodes = plan.found_tree.n_nodes
+    blocks = _SECONDS_PER_CALL + _SECONDS_PER_CLIQUE * nodes * math.ceil(n_rows / _BLOCK)
+    each = _SECONDS_PER_OPERATION * plan.operations + _SECONDS_PER_NODE * nodes
+    return blocks + n_rows * each
 
 
 # ---------------------------------------------------------------------- by any method

@@ -20,12 +20,12 @@ from kikuchi.core.budget import Budget, Clock
 from kikuchi.core.errors import BudgetError, DataError, KikuchiError, MethodError
 from kikuchi.core.run import StepAborted
 from kikuchi.core.text import is_whole
-from kikuchi.engines.trees.calibrated import unconditioned
 from kikuchi.engines.trees.engine import Watch, propagate
-from kikuchi.engines.trees.plan import TreePlan, factor_targets, make_plan
+from kikuchi.engines.trees.plan import TreePlan, factor_targets, make_plan, unconditioned
 from kikuchi.graphs.factor_graph import FactorGraph
 from kikuchi.learning.data import Data
-from kikuchi.learning.likelihood.clamped import PROPAGATIONS, ClampedRows, ClampedRuns, feasible
+from kikuchi.learning.likelihood.clamped import ClampedRows, ClampedRuns, feasible
+from kikuchi.learning.likelihood.clamped_tree import PROPAGATIONS
 from kikuchi.learning.real_numbers import MISSING
 from kikuchi.methods.beliefs import Beliefs
 from kikuchi.methods.method import Method
