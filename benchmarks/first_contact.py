@@ -1,34 +1,31 @@
 """What a new user waits for: first calls in new processes with empty caches.
 
 Each row runs in a process of its own whose cache folders are empty, and reports CPU seconds without
-imports, the number of loops that Numba compiled and of programs that JAX compiled. With `--readme`
-every command of the README runs on a terminal, which may stay silent for at most two seconds at a
-time.
+imports, the number of loops that Numba compiled and of programs that JAX compiled. With `--readme`,
+`--notebooks` and `--guides` programs run on a terminal (`benchmarks.waits`), which may stay silent
+for at most two seconds at a time.
 
     python -m benchmarks first_contact                            from the clone
     python -m benchmarks.first_contact --python ENV/bin/python    from a wheel in an environment
     python -m benchmarks.first_contact --readme                   silences of the README's commands
+    python -m benchmarks.first_contact --notebooks                of the first cells of notebooks
+    python -m benchmarks.first_contact --guides                   of the first programs of guides
 """
 
 from __future__ import annotations
 
 import argparse
+import itertools
 import json
-import os
-import pty
-import select
-import shlex
 import subprocess
 import sys
 import tempfile
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
 from benchmarks.common import HERE, Row
-
-LONGEST_SILENCE = 2.0  # seconds
+from benchmarks.waits import fresh, guide_waits, notebook_waits, readme_waits
 
 _HEAD = """
 import json, sys, time, warnings
@@ -167,49 +164,6 @@ CONTACTS = [
 ]
 
 
-class Ran(NamedTuple):
-    """What a process wrote, and the longest time that it wrote nothing."""
-
-    output: str
-    code: int
-    silence: float
-    last_words: str  # before the longest silence
-
-
-def run_watched(words: list[str], cwd: Path, environment: dict[str, str]) -> Ran:
-    """Run a command on a terminal of its own, and note when it writes."""
-    ours, theirs = pty.openpty()
-    with subprocess.Popen(
-        words, cwd=cwd, env=environment, stdin=theirs, stdout=theirs, stderr=theirs
-    ) as process:
-        os.close(theirs)
-        written = b""
-        last, silence, before = time.monotonic(), 0.0, ""
-        while True:
-            select.select([ours], [], [], 0.5)
-            try:
-                piece = os.read(ours, 65536)
-            except OSError:  # the other end of the terminal is closed
-                piece = b""
-            now = time.monotonic()
-            if now - last > silence:
-                silence, before = now - last, written.decode(errors="replace")[-100:]
-            last = now
-            if not piece:
-                break
-            written += piece
-        os.close(ours)
-    return Ran(written.decode(errors="replace"), process.returncode, silence, before)
-
-
-def fresh(folder: Path, clone: bool) -> dict[str, str]:
-    """An environment whose cache folders are in `folder`."""
-    kept = {k: v for k, v in os.environ.items() if k not in ("NUMBA_CACHE_DIR", "PYTHONPATH")}
-    if clone:
-        kept["PYTHONPATH"] = str(HERE.parent / "src")
-    return {**kept, "XDG_CACHE_HOME": str(folder), "MPLCONFIGDIR": str(folder)}
-
-
 def measured(contact: Contact, python: str, clone: bool) -> dict[str, float]:
     """One first call: CPU seconds, compiled loops and programs."""
     code = f"{_HEAD}\n{contact.prepare}\ndef work():\n    {contact.call}\n{_TAIL}"
@@ -242,33 +196,24 @@ def rows(python: str = sys.executable, *, clone: bool = True, only: str = "") ->
         yield Row(what, beyond, "CPU s", target=f"<= {target:g}", met=met, note=note)
 
 
-def readme_waits(python: str, *, clone: bool) -> Iterator[Row]:
-    """Every command of the README on a terminal: whether it works, and its longest silence."""
-    from tests.docs.readme_files import COMMANDS, write_files
-
-    with tempfile.TemporaryDirectory(prefix="kikuchi-contact-") as name:
-        folder = Path(name)
-        write_files(folder)
-        for line in dict.fromkeys(COMMANDS):
-            with tempfile.TemporaryDirectory(prefix="kikuchi-cache-") as caches:
-                words = [python, "-m", "kikuchi", *shlex.split(line)[1:]]
-                ran = run_watched(words, folder, fresh(Path(caches), clone))
-            met = ran.code == 0 and ran.silence <= LONGEST_SILENCE
-            note = "" if met else f"exit {ran.code}; silent after {ran.last_words!r}"
-            yield Row(line, ran.silence, "s of silence", target="<= 2", met=met, note=note)
+_WAITS = {
+    "readme": ("the README's commands and programs", readme_waits),
+    "notebooks": ("the first cells of notebooks", notebook_waits),
+    "guides": ("the first programs of guides", guide_waits),
+}
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n", maxsplit=1)[0])
     parser.add_argument("--python", help="the interpreter of an environment with the wheel")
-    parser.add_argument("--readme", action="store_true", help="silences of the README's commands")
+    for name, what in _WAITS.items():
+        parser.add_argument(f"--{name}", action="store_true", help=f"silences of {what[0]}")
     parser.add_argument("--only", default="", help="rows whose name contains this text")
     given = parser.parse_args()
-    python = given.python or sys.executable
-    found = (
-        readme_waits(python, clone=given.python is None)
-        if given.readme
-        else rows(python, clone=given.python is None, only=given.only)
+    python, clone = given.python or sys.executable, given.python is None
+    waits = [find for name, (_, find) in _WAITS.items() if getattr(given, name)]
+    found = itertools.chain.from_iterable(
+        find(python, clone=clone, only=given.only) for find in waits or [rows]
     )
     missed = 0
     for row in found:

@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 
 from kikuchi.core import loop_cache
-from kikuchi.core.compiling import COMPILING, NOTICE, CompilingTime
+from kikuchi.core.compiling import AGAIN_NOTICE, COMPILING, NOTICE, CompilingTime
 
 SOURCE = """
 from kikuchi.core.compiled import njit
@@ -164,6 +164,24 @@ def test_loading_is_counted_apart_and_without_a_word():
         taken.end()
         assert told == [NOTICE] * (taken.compiled > 1.0)
     assert told == [NOTICE]
+
+
+def test_a_later_call_that_compiles_for_long_says_so_again() -> None:
+    told: list[str] = []
+    taken = CompilingTime()
+    taken.tell = told.append
+
+    def compile_for(seconds: float) -> None:
+        taken.begin()
+        time.sleep(seconds)
+        taken.end()
+
+    compile_for(1.1)
+    taken.renew()
+    compile_for(0.3)
+    assert told == [NOTICE]
+    compile_for(0.9)
+    assert told == [NOTICE, AGAIN_NOTICE]
 
 
 _SLOW_TO_COMPILE = """

@@ -14,6 +14,7 @@ from kikuchi.cli.exit_codes import BAD_INPUT, INTERRUPTED, OUTPUT_CLOSED
 from kikuchi.cli.streams import last_line, prepare_streams
 from kikuchi.core.cache_folder import cache_home, owned_folder
 from kikuchi.core.interrupts import deferred_interrupts, interrupt, unraisable
+from kikuchi.core.loading import announced
 
 
 def main() -> None:
@@ -41,7 +42,8 @@ def main() -> None:
             _keep_programs()
             from kikuchi.cli.main import app
 
-            app(prog_name="kikuchi")
+            with announced():
+                app(prog_name="kikuchi")
         finally:
             signal.signal(signal.SIGINT, signal.SIG_IGN)  # nothing is left to interrupt
             sys.stdout.flush()

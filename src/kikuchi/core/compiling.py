@@ -19,6 +19,7 @@ NOTICE = (
     "kikuchi: compiling loops (once: they are kept on disk), mostly for 5 to 40 seconds. "
     "Time limits do not count it. `kikuchi warm-up` compiles all of them beforehand."
 )
+AGAIN_NOTICE = "kikuchi: compiling further loops (once), mostly for 2 to 20 seconds."
 PROGRAMS_NOTICE = (
     "kikuchi: compiling JAX programs (once for data of this shape: they are kept on disk), mostly "
     "for 2 to 15 seconds. Time limits do not count it."
@@ -169,9 +170,10 @@ PATIENCE = Patience(limit=4.0)
 class CompilingTime:
     """The seconds that compiling and loading have taken so far, nested ones counted once.
 
-    `tell` is called once with a line of text, when compiling has taken a second, and prints it to
-    standard error; None for silence. `told` says that it was called. Loading loops from disk is
-    counted without a word: a quarter of a second where a process runs its first loop.
+    `tell` is called with a line of text, when compiling has taken a second, and prints it to
+    standard error; None for silence. `told` says that it was called; it is called once more after
+    `renew`. Loading loops from disk is counted without a word: a quarter of a second where a
+    process runs its first loop.
 
     >>> taken = CompilingTime()
     >>> taken.begin(); taken.begin(); taken.end(); taken.end()
@@ -186,6 +188,8 @@ class CompilingTime:
         self.programs = 0
         self.tell: Callable[[str], None] | None = _print_notice
         self.told = False
+        self._said = False  # since `renew`
+        self._renewed_at = 0.0  # compiled seconds
         self.in_program = False  # whether JAX is compiling or loading a program
         self._depth = 0
         self._began = 0.0
@@ -207,8 +211,8 @@ class CompilingTime:
         if loaded:
             return
         self.loops += 1
-        if self.compiled + current > SAID_AFTER:
-            self.say(NOTICE)
+        if self.compiled - self._renewed_at + current > SAID_AFTER:
+            self.say(AGAIN_NOTICE if self.told else NOTICE)
         if self._depth == 0:
             _LOG.info("compiled loops for %.1f s so far", self.compiled)
 
@@ -219,10 +223,15 @@ class CompilingTime:
         self.programs += not loaded
 
     def say(self, text: str) -> None:
-        """Tell the user, once in this process."""
-        if self.tell is not None and not self.told:
-            self.told = True
+        """Tell the user, once since `renew`."""
+        if self.tell is not None and not self._said:
+            self.told = self._said = True
             self.tell(text)
+
+    def renew(self) -> None:
+        """The user's program calls another function: it has perhaps printed since the last line."""
+        if self._depth == 0:
+            self._said, self._renewed_at = False, self.compiled
 
     @property
     def busy(self) -> bool:

@@ -8,6 +8,7 @@ the package reads the same lines, so that importing it stays light (PEP 562).
 from __future__ import annotations
 
 import ast
+import sys
 from collections.abc import Callable
 from importlib import import_module
 from pathlib import Path
@@ -15,6 +16,7 @@ from typing import Any
 
 from kikuchi.core.errors import MissingExtraError
 from kikuchi.core.extras import extras_named
+from kikuchi.core.loading import announced
 
 
 def read_stub(stub: Path) -> dict[str, str]:
@@ -43,10 +45,20 @@ def public_names(
     def find(name: str) -> Any:
         if name not in homes:
             raise AttributeError(f"module {package!r} has no attribute {name!r}")
+        if homes[name] in sys.modules:
+            _renew_notices()
+            return getattr(import_module(homes[name]), name)
         try:
-            with extras_named():
+            with extras_named(), announced():
                 return getattr(import_module(homes[name]), name)
         except MissingExtraError as error:
             raise error.with_traceback(None) from None  # frames of the import say nothing more
 
     return find, lambda: names, names
+
+
+def _renew_notices() -> None:
+    """A call after another one says once more what it waits for."""
+    compiling = sys.modules.get("kikuchi.core.compiling")
+    if compiling is not None:
+        compiling.COMPILING.renew()
