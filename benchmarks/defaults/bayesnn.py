@@ -44,7 +44,7 @@ class Table(NamedTuple):
 
 
 def _keel(name: str) -> Table:
-    from kikuchi.data.tables import keel_table
+    from kikuchi_experiments.data.tables import keel_table
 
     table = keel_table(name)
     return Table(table.x[:, table.x.std(axis=0) > 0], table.y)
@@ -152,7 +152,7 @@ def _diabetes() -> Table:
 
 
 def _meat() -> Table:
-    from kikuchi.data.regression import meat_spectra
+    from kikuchi_experiments.data.regression import meat_spectra
 
     table = meat_spectra()
     return Table(np.vstack([table.x, table.x_test]), np.append(table.y, table.y_test))
