@@ -144,7 +144,7 @@ class Setting:
 
 
 class Experiment(ABC):
-    """Base of all experiments: one folder of `reproduce` per document, one class per experiment.
+    """Base of all experiments: one folder per document, one class per experiment.
 
     A class gives its `id`; title, claim, caption and both settings stand under that id in
     the file `experiments.toml` of its folder, unless the class has its own. The parameters of a

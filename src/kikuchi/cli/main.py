@@ -99,7 +99,9 @@ def _external(name: str) -> Any:
         raise MissingExtraError(message)
 
     anything = {"ignore_unknown_options": True, "allow_extra_args": True}
-    return TyperCommand(name, callback=refuse, help=message, context_settings=anything)
+    return TyperCommand(
+        name, callback=refuse, help=message, context_settings=anything, rich_markup_mode=None
+    )
 
 
 def _command(name: str, function: Any) -> Any:
