@@ -219,7 +219,7 @@ def test_a_file_keeps_how_well_everything_is_known(tmp_path):
 
 
 def test_many_halves_at_once_agree_with_one_at_a_time():
-    from kikuchi.ica.kernels.half_line import moments_of_many, scaled
+    from kikuchi.engines.sites.kernels.half_line import moments_of_many, scaled
 
     x = np.concatenate([-np.logspace(4, -3, 200), np.linspace(0.0, 30.0, 100)])
     found = np.empty((3, x.size))

@@ -14,8 +14,13 @@ import math
 import numpy as np
 
 from kikuchi.core.compiled import njit
-from kikuchi.ica.kernels.half_line import FAST, exponential, moments_of_many, rough_exponential
-from kikuchi.ica.kernels.priors import GAUSSIAN, LAPLACE, MIXTURE, tilted_moments
+from kikuchi.engines.sites.kernels.densities import GAUSSIAN, LAPLACE, MIXTURE
+from kikuchi.engines.sites.kernels.half_line import (
+    FAST,
+    exponential,
+    moments_of_many,
+    rough_exponential,
+)
 
 _LEAST_BOTTOM = 0.1  # 1 + (change of L) chi_ii must stay above it
 _SHARPEST = 1e8  # greatest precision of a factor, in units of J_ii + 1
@@ -197,9 +202,10 @@ def _tilted(code, parameters, gamma, lam, room, mean, spread):
     if code == MIXTURE:
         _tilted_mixture(parameters, gamma, lam, mean, spread)
         return
-    if code != LAPLACE:
+    if code == GAUSSIAN:
         for s in range(lanes):
-            mean[s], spread[s] = tilted_moments(code, parameters, gamma[s], lam[s])
+            spread[s] = 1.0 / (1.0 / parameters[0] + lam[s])
+            mean[s] = gamma[s] * spread[s]
         return
     rate, x, ratio, first, second = parameters[0], room[0], room[1], room[2], room[3]
     for s in range(lanes):

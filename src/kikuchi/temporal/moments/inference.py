@@ -21,7 +21,7 @@ from kikuchi.core.errors import DataError, MethodError, ModelError
 from kikuchi.core.seeds import Seed, generator
 from kikuchi.temporal.gaussian import is_positive, symmetric_inverse
 from kikuchi.temporal.kernels import information as info_kernels
-from kikuchi.temporal.kernels import tilted as kernels
+from kikuchi.temporal.kernels.moments import Motion, assumed_density
 from kikuchi.temporal.moments.emissions import ScalarEmission
 from kikuchi.temporal.state_space.inference import (
     canonical_chain,
@@ -100,13 +100,18 @@ def moment_filter(model: StateSpace, emission: ScalarEmission, y: Array) -> Mome
     column = _checked(model, emission, y)
     steps, n = len(column), model.n_states
     means, covs, sites = np.empty((steps, n)), np.empty((steps, n, n)), np.empty((steps, 2))
-    design = np.ascontiguousarray(_leading(model.output, 2)[:, 0])
-    value, failed = kernels.assumed_density(
-        emission.code, emission.numbers(), _leading(model.transition, 2),
-        _leading(model.state_noise, 2), _leading(model.state_offset, 1), design,
-        np.ascontiguousarray(_leading(model.output_offset, 1)[:, 0]), column, model.initial_mean,
-        model.initial_covariance, means, covs, sites,
-    )  # fmt: skip
+    motion = Motion(
+        _leading(model.transition, 2),
+        _leading(model.state_noise, 2),
+        _leading(model.state_offset, 1),
+        np.ascontiguousarray(_leading(model.output, 2)[:, 0]),
+        np.ascontiguousarray(_leading(model.output_offset, 1)[:, 0]),
+        model.initial_mean,
+        model.initial_covariance,
+    )
+    value, failed = assumed_density(
+        emission.code, emission.numbers(), motion, column, means, covs, sites
+    )
     if failed >= 0 or not math.isfinite(value):
         raise ModelError(f"the moments of step {failed} do not exist; check the scale of the state")
     return MomentStates(means, covs, float(value), sites)

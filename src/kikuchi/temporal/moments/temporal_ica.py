@@ -20,9 +20,9 @@ from kikuchi.core.errors import DataError, ModelError
 from kikuchi.core.methods import constructor
 from kikuchi.core.options import option
 from kikuchi.core.seeds import Seed, generator
+from kikuchi.engines.sites.kernels.densities import LAPLACE, log_partition_of, moments_of
 from kikuchi.temporal.base import Fitted, RowsEstimator, total_log_likelihood
 from kikuchi.temporal.kernels import information as info_kernels
-from kikuchi.temporal.kernels import tilted as kernels
 from kikuchi.temporal.sequences import Sequences, check_steps
 from kikuchi.temporal.state_space.inference import (
     canonical_chain,
@@ -298,16 +298,14 @@ def laplace_moments(mean: Array, variance: Array, rates: Array) -> tuple[Array, 
     >>> m.tolist(), bool(v[0, 0] < 1)
     ([[0.0]], True)
     """
-    out = [np.empty(mean.shape) for _ in range(3)]
+    out = [np.empty(mean.shape[::-1]) for _ in range(3)]
+    gamma, lam = np.ascontiguousarray((mean / variance).T), np.ascontiguousarray(1.0 / variance.T)
     for k, rate in enumerate(rates.tolist()):
-        parts = [np.empty(len(mean)) for _ in range(3)]
-        kernels.tilted_rows(
-            kernels.LAPLACE, np.zeros(len(mean)), np.ascontiguousarray(mean[:, k]),
-            np.ascontiguousarray(variance[:, k]), np.array([rate]), *parts,
-        )  # fmt: skip
-        for whole, part in zip(out, parts, strict=True):
-            whole[:, k] = part
-    return out[0], out[1], out[2]
+        numbers = np.array([rate])
+        log_partition_of(LAPLACE, numbers, gamma[k], lam[k], out[0][k])
+        moments_of(LAPLACE, numbers, gamma[k], lam[k], out[1][k], out[2][k])
+    log_z = out[0].T - 0.5 * (mean * mean / variance + np.log(2.0 * np.pi * variance))
+    return log_z, out[1].T, out[2].T
 
 
 @dataclass(eq=False, repr=False)

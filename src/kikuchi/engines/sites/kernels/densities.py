@@ -1,6 +1,6 @@
-"""Tilted sources, p(s) exp(-lam s^2 / 2 + gamma s), element by element.
+"""Tilted densities, p(s) exp(-lam s^2 / 2 + gamma s), element by element.
 
-A prior is a code and a row of numbers. Where the integral does not exist the answer is NaN: the
+A density is a code and a row of numbers. Where the integral does not exist the answer is NaN: the
 callers look for it and refuse.
 
 Reference: HOJ-L7, HOJ-M8a to M8j.
@@ -13,8 +13,8 @@ import math
 import numpy as np
 
 from kikuchi.core.compiled import njit
-from kikuchi.ica.kernels.half_line import log_integral
-from kikuchi.ica.kernels.half_line import moments as half_moments
+from kikuchi.engines.sites.kernels.half_line import log_integral
+from kikuchi.engines.sites.kernels.half_line import moments as half_moments
 
 GAUSSIAN = 0  # variance
 TWO_STATES = 1  # low, high, log p(low), log p(high)
