@@ -311,6 +311,20 @@ def log_partition_of(code, p, gamma, lam, out):
 
 
 @njit(cache=True, error_model="numpy")
+def laplace_of(rates, means, variances, log_z, new_means, new_variances):
+    """Log-mass, mean and variance of N(s; mean, variance) times a Laplace density of the rate of
+    its column.
+    """
+    for t in range(means.shape[0]):
+        for k in range(rates.size):
+            rate, lam = rates[k], 1.0 / variances[t, k]
+            gamma = means[t, k] * lam
+            new_means[t, k], new_variances[t, k] = _laplace(rate, gamma, lam)
+            height = 0.5 * (gamma * means[t, k] + math.log(2.0 * math.pi * variances[t, k]))
+            log_z[t, k] = math.log(0.5 * rate) + _log_laplace(rate, gamma, lam) - height
+
+
+@njit(cache=True, error_model="numpy")
 def mean_size_of(rate, gamma, lam, out):
     """Posterior mean of |s| of a Laplace source."""
     for n in range(gamma.size):
