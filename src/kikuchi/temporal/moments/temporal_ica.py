@@ -268,7 +268,7 @@ class _FrameSites(SiteModel[tuple[Array, Array]]):
 
     def marginals(self, posterior: tuple[Array, Array]) -> tuple[Array, Array]:
         """Return mean and variance of each step."""
-        return posterior[0], np.diagonal(posterior[1])
+        return posterior[0], np.asarray(np.diagonal(posterior[1]), dtype=np.float64)
 
     def tilted(self, mean: Array, variance: Array) -> tuple[Array, Array, Array]:
         """Return log-mass, mean and variance of cavities times Laplace densities."""
