@@ -153,7 +153,7 @@ def test_sensors_that_a_part_of_the_samples_shows_to_differ_are_tested_with_more
 
 
 def test_the_exponential_of_weights_is_that_of_the_library():
-    from kikuchi.ica.kernels.weighted import exponential
+    from kikuchi.engines.sites.kernels.half_line import exponential
 
     x = -np.concatenate([np.linspace(0.0, 5.0, 400), np.logspace(-12.0, 2.84, 400)])
     found = np.array([exponential(value) for value in x])
