@@ -1,6 +1,6 @@
-"""Tilted sources, p(s) exp(-lam s^2 / 2 + gamma s), element by element.
+"""Tilted densities, p(s) exp(-lam s^2 / 2 + gamma s), element by element.
 
-A prior is a code and a row of numbers. Where the integral does not exist the answer is NaN: the
+A density is a code and a row of numbers. Where the integral does not exist the answer is NaN: the
 callers look for it and refuse.
 
 Reference: HOJ-L7, HOJ-M8a to M8j.
@@ -13,8 +13,8 @@ import math
 import numpy as np
 
 from kikuchi.core.compiled import njit
-from kikuchi.ica.kernels.half_line import log_integral
-from kikuchi.ica.kernels.half_line import moments as half_moments
+from kikuchi.engines.sites.kernels.half_line import log_integral
+from kikuchi.engines.sites.kernels.half_line import moments as half_moments
 
 GAUSSIAN = 0  # variance
 TWO_STATES = 1  # low, high, log p(low), log p(high)
@@ -308,6 +308,20 @@ def log_partition_of(code, p, gamma, lam, out):
     """log Z0 of every element of flat arrays."""
     for n in range(gamma.size):
         out[n] = tilted_log_partition(code, p, gamma[n], lam[n])
+
+
+@njit(cache=True, error_model="numpy")
+def laplace_of(rates, means, variances, log_z, new_means, new_variances):
+    """Log-mass, mean and variance of N(s; mean, variance) times a Laplace density of the rate of
+    its column.
+    """
+    for t in range(means.shape[0]):
+        for k in range(rates.size):
+            rate, lam = rates[k], 1.0 / variances[t, k]
+            gamma = means[t, k] * lam
+            new_means[t, k], new_variances[t, k] = _laplace(rate, gamma, lam)
+            height = 0.5 * (gamma * means[t, k] + math.log(2.0 * math.pi * variances[t, k]))
+            log_z[t, k] = math.log(0.5 * rate) + _log_laplace(rate, gamma, lam) - height
 
 
 @njit(cache=True, error_model="numpy")

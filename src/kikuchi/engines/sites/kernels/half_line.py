@@ -1,4 +1,4 @@
-"""Gaussians cut at zero: the one special function behind Laplace, exponential and positive sources.
+"""Gaussians cut at zero: the one function behind Laplace, exponential, positive and probit sites.
 
 With x = g / sqrt(lam), R(x) the density of a standard normal over its distribution function,
 
@@ -202,3 +202,20 @@ def log_integral(g, lam):
         return -math.log(scaled(x)[0] * math.sqrt(lam))
     tail = math.log1p(-0.5 * math.erfc(x * _ROOT_HALF))
     return 0.5 * g * (g / lam) + tail + _LOG_ROOT_TWO_PI - 0.5 * math.log(lam)
+
+
+@njit(cache=True, error_model="numpy")
+def mills(x):
+    """(1 - Phi(x)) / phi(x) = 1 / R(-x)."""
+    return 1.0 / scaled(-x)[0]
+
+
+@njit(cache=True, error_model="numpy")
+def probit_gain(x):
+    """R, (x + R) R and log Phi at x, without loss of digits."""
+    ratio, shifted, _ = scaled(x)
+    if x < 0.0:
+        log_phi = -0.5 * (x * x + _LOG_TWO_PI) - math.log(ratio)
+    else:
+        log_phi = math.log1p(-0.5 * math.erfc(x * _ROOT_HALF))
+    return ratio, shifted * ratio, log_phi
