@@ -20,8 +20,8 @@ from kikuchi.core.budget import Budget, Clock
 from kikuchi.core.errors import BudgetError, DataError, KikuchiError, MethodError
 from kikuchi.core.run import StepAborted
 from kikuchi.core.text import is_whole
-from kikuchi.engines.trees.engine import Watch, propagate
-from kikuchi.engines.trees.plan import TreePlan, factor_targets, make_plan, unconditioned
+from kikuchi.engines.trees.exact import ExactEngine
+from kikuchi.engines.trees.plan import TreePlan, make_plan, unconditioned
 from kikuchi.graphs.factor_graph import FactorGraph
 from kikuchi.learning.data import Data
 from kikuchi.learning.likelihood.clamped import ClampedRows, ClampedRuns, feasible
@@ -41,7 +41,7 @@ _DAMPINGS = (0.5, 0.9)
 # ---------------------------------------------------------------------- inner inference
 
 
-class Engine:
+class InnerRuns:
     """Runs of one inference method that watch the clock and count failures to converge.
 
     What happens then is `on_divergence`: `damp` repeats the run with more damping, and keeps that;
@@ -138,30 +138,27 @@ def passed_on(error: BudgetError, clock: Clock) -> NoReturn:
 # ---------------------------------------------------------------------- the free phase
 
 
-class ExactFree:
+def exact_free(graph: FactorGraph, clock: Clock, plan: TreePlan | None = None) -> Phase:
     """log Z and factor marginals by one junction tree, planned once."""
+    plan = plan or make_plan(unconditioned(graph), "cheapest", None, uses=PROPAGATIONS)
+    engine = ExactEngine(plan, clock)
 
-    def __init__(self, graph: FactorGraph, clock: Clock, plan: TreePlan | None = None) -> None:
-        self.graph = graph
-        self.clock = clock
-        self.plan = plan or make_plan(unconditioned(graph), "cheapest", None, uses=PROPAGATIONS)
-
-    def __call__(self, log_tables: Array, rows: Ints | None = None) -> tuple[float, Array]:
-        """log Z and the marginals of the factors."""
-        graph = self.graph.with_log_tables(log_tables)
+    def phase(log_tables: Array, rows: Ints | None = None) -> tuple[float, Array]:
         if graph.n_factors == 0:
             return float(np.log(graph.cardinalities.astype(np.float64)).sum()), np.zeros(0)
-        plan = dataclasses.replace(self.plan, conditioned=unconditioned(graph))
+        engine.set_tables(log_tables)
         try:
-            run = propagate(plan, factor_targets, Watch(self.clock))
+            marginals = engine.factor_marginals()
         except BudgetError as error:
-            passed_on(error, self.clock)
-        return run.log_z, run.out
+            passed_on(error, clock)
+        return engine.log_z(), marginals
+
+    return phase
 
 
 def free_phase(
     graph: FactorGraph, text: str, clock: Clock, on_divergence: str, *, response: bool = False
-) -> tuple[Phase, str, Engine | None]:
+) -> tuple[Phase, str, InnerRuns | None]:
     """The free phase for a method text, what was chosen, and the engine if it is approximate.
 
     `auto` is exact where one propagation takes a few seconds at most, else belief propagation. With
@@ -172,9 +169,9 @@ def free_phase(
         bytes_allowed = clock.budget.bytes
         fits = plan.complete and (bytes_allowed is None or plan.bytes <= bytes_allowed)
         if text != "auto" or (fits and plan.operations <= _MOST_OPERATIONS):
-            return ExactFree(graph, clock, plan), "exact", None
+            return exact_free(graph, clock, plan), "exact", None
         text = "bp"
-    engine = Engine(text, clock, on_divergence)
+    engine = InnerRuns(text, clock, on_divergence)
 
     def phase(log_tables: Array, rows: Ints | None) -> tuple[float, Array]:
         beliefs = engine.run(graph.with_log_tables(log_tables))
@@ -210,7 +207,7 @@ def response_factors(beliefs: Beliefs) -> Array:
 
 def clamped_phase(
     graph: FactorGraph, data: Data, text: str, other: str, clock: Clock, on_divergence: str
-) -> tuple[Phase, str, Engine | None]:
+) -> tuple[Phase, str, InnerRuns | None]:
     """Statistics per row of weight, given what the rows observe.
 
     `text` is `exact`, a method, or `auto`: exact where the trees fit, else the method `other`.
@@ -224,7 +221,7 @@ def clamped_phase(
         if rows is not None:
             return _exact_phase(rows), "exact", None
         text = other if other not in (*_EXACT, "auto") else "bp"
-    engine = Engine(text, clock, on_divergence)
+    engine = InnerRuns(text, clock, on_divergence)
     runs = ClampedRuns(data, engine.run)
 
     def phase(log_tables: Array, rows: Ints | None) -> tuple[float, Array]:
