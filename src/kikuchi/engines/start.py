@@ -9,6 +9,8 @@ import numpy as np
 from kikuchi.core.arrays import Array, Mask
 from kikuchi.core.errors import MethodError
 from kikuchi.engines.engine import Engine
+from kikuchi.engines.loops.state import State
+from kikuchi.engines.mean_field.product import ProductState
 from kikuchi.engines.messages.tables import MessageState
 from kikuchi.graphs.conditioned import Conditioned
 from kikuchi.graphs.factor_graph import FactorGraph
@@ -16,17 +18,34 @@ from kikuchi.graphs.factor_graph import FactorGraph
 
 @dataclass(frozen=True, eq=False)
 class Start:
-    """An engine where a run has left it, and the model given the evidence of that run.
+    """What a run has reached, and the model given the evidence of that run.
 
     Attributes
     ----------
     method
         The text of the method of that run.
+    engine
+        The engine where the run has left it, or
+    saved
+        its state, which is data only.
     """
 
     conditioned: Conditioned
-    engine: Engine
     method: str
+    engine: Engine | None = None
+    saved: State | None = None
+
+    @property
+    def state(self) -> State:
+        """The state to go on from."""
+        if self.engine is None:
+            assert self.saved is not None  # one of the two is there
+            return self.saved
+        return self.engine.state
+
+    def as_data(self) -> Start:
+        """The same without the engine."""
+        return Start(self.conditioned, self.method, saved=self.state)
 
     def require_scopes(self, graph: FactorGraph) -> None:
         """Refuse a start from a model with other variables or factors."""
@@ -51,7 +70,7 @@ class Start:
 
         `graph` is the reduced model `now`, perhaps with more factors after its own.
         """
-        found = self.engine.state
+        found = self.state
         if not isinstance(found, MessageState):
             raise self.refused("bp, fractional, alpha or trw")
         whole = np.zeros(int(now.original.message_offsets[-1]))
@@ -64,7 +83,12 @@ class Start:
 
     def marginals(self, now: Conditioned) -> Array:
         """The marginals of the variables that are not observed now."""
-        whole = self.conditioned.expand_marginals(self.engine.marginals())
+        found = self.saved
+        if self.engine is not None:
+            found = ProductState(self.engine.marginals())
+        if not isinstance(found, ProductState):
+            raise self.refused("mf")
+        whole = self.conditioned.expand_marginals(found.q)
         free = np.zeros(now.original.n_variables, dtype=bool)
         free[now.variables] = True
         return np.asarray(whole[np.repeat(free, now.original.cardinalities)])

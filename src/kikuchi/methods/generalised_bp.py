@@ -14,7 +14,7 @@ from kikuchi.core.arrays import Array
 from kikuchi.engines.loops.iterate import Ended, iterate_to_best
 from kikuchi.engines.loops.state import State
 from kikuchi.engines.regions.engine import RegionBeliefs, region_beliefs
-from kikuchi.engines.regions.regions import PropagatedRegions, Regions
+from kikuchi.engines.regions.regions import PropagatedRegions, Regions, RegionState
 from kikuchi.engines.run import MethodRun, Solution, Step
 from kikuchi.graphs.factor_graph import FactorGraph
 from kikuchi.methods.method import EngineMethod, option
@@ -110,9 +110,10 @@ def mark_diverged(beliefs: RegionBeliefs, run: MethodRun) -> bool:
 def start_regions(engine: Regions, run: MethodRun) -> None:
     """Go on from the start of the run, if it has one."""
     if run.start is not None:
-        if not isinstance(run.start.engine, Regions):
+        state = run.start.state
+        if not isinstance(state, RegionState):
             raise run.start.refused("gbp or kikuchi")
-        engine.go_on_from(run.start.engine)
+        engine.go_on_from(state)
 
 
 def read_regions(

@@ -167,7 +167,7 @@ class Method(Configured, ABC):
         seconds: float | None = None,
         memory: int | str | None = None,
         progress: ProgressOption = None,
-        start: Beliefs | None = None,
+        start: Beliefs | Start | None = None,
     ) -> Beliefs:
         """Infer the marginals of `graph` given `evidence`; the arguments are those of `infer`.
 
@@ -191,7 +191,7 @@ class Method(Configured, ABC):
         evidence: Evidence | None,
         clock: Clock,
         progress: Progress,
-        start: Beliefs | None,
+        start: Beliefs | Start | None,
     ) -> Beliefs:
         begin = None if start is None else self._start_of(start, graph)
         states, targets = graph.observations(evidence)
@@ -220,7 +220,7 @@ class Method(Configured, ABC):
             warn_outside_bounds(reduced.graph, solution)
         return self._answer(reduced, solution, run)
 
-    def _start_of(self, beliefs: Beliefs, graph: FactorGraph) -> Start:
+    def _start_of(self, given: Beliefs | Start, graph: FactorGraph) -> Start:
         """What a run on `graph` can go on from, in the result of an earlier run."""
         if not self.takes_start:
             able = [name for name, cls in METHODS.items() if cls.takes_start]
@@ -228,13 +228,14 @@ class Method(Configured, ABC):
                 f"method {self.name} takes no start: leave out start=, or use one of "
                 f"{', '.join(able)}"
             )
-        if beliefs._start is None:
+        start = given if isinstance(given, Start) else given._start
+        if start is None:
             raise MethodError(
-                f"start: these beliefs ({beliefs.method}) hold nothing to start from; give those "
-                "of a run in this process, on a model that has factors"
+                f"start: a result of {given.method} holds nothing to start from; start from one of "
+                "bp, fractional, alpha, trw, gbp, kikuchi or mf"
             )
-        beliefs._start.require_scopes(graph)
-        return beliefs._start
+        start.require_scopes(graph)
+        return start
 
     def _require_memory(self, graph: FactorGraph, budget: Budget, observed: bool) -> None:
         """Refuse a run that does not fit the memory, before it allocates any."""
@@ -321,7 +322,7 @@ class Method(Configured, ABC):
             if tables is None
             else self._read_later(graph, lambda: expand_factors(reduced, tables())),
             _covariance=self._covariance(reduced, solution, run),
-            _start=None if solution.engine is None else Start(reduced, solution.engine, self.text),
+            _start=None if solution.engine is None else Start(reduced, self.text, solution.engine),
             _joint=None
             if solution.joint is None
             else self._read_later(graph, partial(_joint, reduced, solution.joint)),

@@ -12,7 +12,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from kikuchi.core.arrays import Array
+from kikuchi.core.arrays import Array, Ints
 from kikuchi.core.errors import MethodError
 from kikuchi.core.numerics import log
 from kikuchi.engines.loops.state import State
@@ -26,8 +26,8 @@ _INNER_TOLERANCE = 0.03  # change in an inner sweep, relative to that since the 
 
 @dataclass(eq=False)
 class RegionState(State):
-    """Beliefs of all regions, and the log-tables that they belong to. In a double loop also its
-    messages, and where the tangent was placed; else these are empty.
+    """Beliefs of all regions, and the log-tables that they belong to; in a double loop also its
+    messages, and where the tangent was placed. `members` says which regions they are.
     """
 
     logarithms: ClassVar[tuple[str, ...]] = ("log_tables",)
@@ -36,6 +36,7 @@ class RegionState(State):
     log_tables: Array
     messages: Array
     old: Array
+    members: Ints
 
 
 class Regions(ABC):
@@ -72,19 +73,22 @@ class Regions(ABC):
         if known.all():
             self._move_to(state)
 
-    def go_on_from(self, other: Regions) -> None:
-        """Go on from what another engine has reached on the same regions."""
-        mine, theirs = self.beliefs.regions, other.beliefs.regions
-        same = type(self) is type(other) and all(
-            np.array_equal(getattr(mine.variables, part), getattr(theirs.variables, part))
-            for part in ("offsets", "items")
-        )
-        if not same or len(self.graph.log_tables) != len(other.graph.log_tables):
+    def go_on_from(self, state: RegionState) -> None:
+        """Go on from what a run of the same method has reached on the same regions."""
+        mine = self._reached()
+        same = np.array_equal(mine.members, state.members)
+        if not same or mine.messages.shape != state.messages.shape:
             raise MethodError(
                 "start: it has other regions than this run; start from a result of the same method "
                 "with the same regions and the same observed variables"
             )
-        self.state = other.state
+        self.state = state
+
+    @property
+    def _members(self) -> Ints:
+        """The variables of all regions, and where those of each begin."""
+        variables, scopes = self.beliefs.regions.variables, self.graph.scopes
+        return np.concatenate([variables.offsets, variables.items, scopes]).astype(np.int64)
 
     @abstractmethod
     def _reached(self) -> RegionState:
@@ -149,7 +153,7 @@ class PropagatedRegions(Regions):
 
     def _reached(self) -> RegionState:
         none = np.zeros(0)
-        return RegionState(self.beliefs.b.copy(), self.graph.log_tables, none, none)
+        return RegionState(self.beliefs.b.copy(), self.graph.log_tables, none, none, self._members)
 
     def _begin(self) -> None:
         """Beliefs begin with the potentials, as their tables do."""
@@ -213,7 +217,11 @@ class MinimisedRegions(Regions):
     def _reached(self) -> RegionState:
         loop = self.loop
         return RegionState(
-            self.beliefs.b.copy(), self.graph.log_tables, loop.messages.copy(), loop.old.copy()
+            self.beliefs.b.copy(),
+            self.graph.log_tables,
+            loop.messages.copy(),
+            loop.old.copy(),
+            self._members,
         )
 
     def _begin(self) -> None:
