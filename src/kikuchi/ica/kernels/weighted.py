@@ -15,7 +15,7 @@ import numpy as np
 
 from kikuchi.core.compiled import njit
 from kikuchi.ica.kernels.half_line import FAST, exponential, moments_of_many, rough_exponential
-from kikuchi.ica.kernels.priors import GAUSSIAN, LAPLACE, MIXTURE, tilted_moments
+from kikuchi.ica.kernels.priors import GAUSSIAN, LAPLACE, MIXTURE
 
 _LEAST_BOTTOM = 0.1  # 1 + (change of L) chi_ii must stay above it
 _SHARPEST = 1e8  # greatest precision of a factor, in units of J_ii + 1
@@ -197,9 +197,11 @@ def _tilted(code, parameters, gamma, lam, room, mean, spread):
     if code == MIXTURE:
         _tilted_mixture(parameters, gamma, lam, mean, spread)
         return
-    if code != LAPLACE:
+    if code == GAUSSIAN:
+        tight = 1.0 / parameters[0]
         for s in range(lanes):
-            mean[s], spread[s] = tilted_moments(code, parameters, gamma[s], lam[s])
+            spread[s] = 1.0 / (tight + lam[s])
+            mean[s] = gamma[s] * spread[s]
         return
     rate, x, ratio, first, second = parameters[0], room[0], room[1], room[2], room[3]
     for s in range(lanes):
