@@ -255,8 +255,9 @@ def _tilted(code, parameters, gamma, lam, room, mean, spread):
         _tilted_mixture(parameters, gamma, lam, mean, spread)
         return
     if code == GAUSSIAN:
+        tight = 1.0 / parameters[0]
         for s in range(lanes):
-            spread[s] = 1.0 / (1.0 / parameters[0] + lam[s])
+            spread[s] = 1.0 / (tight + lam[s])
             mean[s] = gamma[s] * spread[s]
         return
     rate, x, ratio, first, second = parameters[0], room[0], room[1], room[2], room[3]
