@@ -265,7 +265,8 @@ class _FrameSites(SiteModel[tuple[Array, Array]]):
 
     def condition(self, factors: Array) -> tuple[Array, Array]:
         """Return mean and covariance of the steps."""
-        covariance: Array = np.linalg.inv(self.coupling + np.diag(factors[:, 0]))
+        precision = self.coupling + np.diag(factors[:, 0])
+        covariance = np.asarray(np.linalg.inv(precision), dtype=np.float64)
         return covariance @ (self.field + factors[:, 1]), covariance
 
     def marginals(self, posterior: tuple[Array, Array]) -> tuple[Array, Array]:
