@@ -101,7 +101,7 @@ def fixed_point_means(
     kind.check_weights(w)
     sweeps, changes = np.zeros(len(f), dtype=np.int64), np.zeros(len(f))
     if f.size:
-        kind.sweeps()(w, f, means, 1.0 - damping, tol, max_sweeps, sweeps, changes)
+        kind.sweeps()(w, f, means, (1.0 - damping, tol, max_sweeps), sweeps, changes)
     residual = float(changes.max(initial=0.0))
     saturated = int(np.count_nonzero((means == 0.0) | (means == 1.0)))
     return FixedPointMeans(means, sweeps, residual, residual <= tol, saturated)

@@ -94,7 +94,7 @@ class MeanFieldEnergy(FreeEnergy):
 
     def sweeps(self) -> Callable[..., None]:
         """Each mean in turn to the minimum of F over it."""
-        from kikuchi.boltzmann.kernels.fixed_point import sweep_means
+        from kikuchi.engines.units.kernels.dense import sweep_means
 
         return partial(sweep_means, self.second_order)
 
@@ -134,7 +134,7 @@ class BetheEnergy(FreeEnergy):
 
     def sweeps(self) -> Callable[..., None]:
         """Each mean in turn towards the minimum of F over it, and not beyond."""
-        from kikuchi.boltzmann.kernels.fixed_point import sweep_bethe_means
+        from kikuchi.engines.units.kernels.dense import sweep_bethe_means
 
         return partial(sweep_bethe_means)
 
@@ -147,7 +147,7 @@ class BetheEnergy(FreeEnergy):
         return self._parts(weights, means)[1]
 
     def _parts(self, weights: Array, means: Array) -> tuple[Array, Array]:
-        from kikuchi.boltzmann.kernels.fixed_point import bethe_parts
+        from kikuchi.engines.units.kernels.dense import bethe_parts
 
         self.check_weights(weights)
         values, sums = np.zeros(len(means)), np.zeros(weights.shape)

@@ -144,7 +144,7 @@ def _values(machine: MachineParameters, unit: int) -> tuple[Array, float]:
 
 def _flips(machine: MachineParameters, batch: Array) -> tuple[Array, Parameters]:
     """Log odds of all flips and the gradient of the mean pseudo-log-likelihood, in float64."""
-    from kikuchi.boltzmann.kernels.pseudo import flips
+    from kikuchi.boltzmann.kernels.pseudo import FlippedRows, flips
 
     v = np.ascontiguousarray(batch, dtype=np.float64)
     w = np.ascontiguousarray(machine.weights, dtype=np.float64)
@@ -155,9 +155,8 @@ def _flips(machine: MachineParameters, batch: Array) -> tuple[Array, Parameters]
     largest = float(np.max(np.abs(w), initial=0.0))
     chunk = max(1, int(_SAFE / max(largest, 1.0)))
     odds, hidden, corrections = np.empty_like(v), np.zeros_like(field), np.zeros_like(w)
-    flips(
-        v, own, expit(field), expit(-field), np.exp(w), np.exp(-w), chunk, odds, hidden, corrections
-    )
+    rows = FlippedRows(v, own, expit(field), expit(-field))
+    flips(rows, np.exp(w), np.exp(-w), chunk, odds, hidden, corrections)
     own_gradient = -expit(odds) * (1.0 - 2.0 * v)  # of each flip, by the unit's own field
     n = len(v)
     ascent = {

@@ -376,10 +376,12 @@ class ExpansionDescent:
 
     @property
     def _state(self) -> tuple[Any, ...]:
-        """The arrays of a sweep, which moves `x`, and m and v with it."""
+        """What a sweep takes, which moves `x`, and m and v with it."""
+        from kikuchi.engines.units.kernels.tap import SpinMoments, SpinRows
+
         model, at = self.model, Expansion(self.model, 1, self.x)
-        arrays = (model.fields, model.offsets, model.neighbours, model.couplings)
-        return (*arrays, self.damping, self.x, at.m, at.v, np.zeros(model.size))
+        rows = SpinRows(model.fields, model.offsets, model.neighbours, model.couplings)
+        return rows, self.damping, SpinMoments(self.x, at.m, at.v), np.zeros(model.size)
 
     def _add_minimum(self, converged: bool) -> None:
         at = Expansion(self.model, self.order, self.x.copy())

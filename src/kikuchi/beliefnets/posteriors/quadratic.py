@@ -130,18 +130,18 @@ class _Layers:
         from kikuchi.beliefnets.kernels.quadratic import LayerPair, set_free, sweep_layer
 
         last = len(self.means) - 1
-        bends = [
-            self.curves[layer + 1] @ self.squares[layer].T if len(self.free[layer]) else None
+        bends = {
+            layer: self.curves[layer + 1] @ self.squares[layer].T
             for layer in range(last)
-        ]
+            if len(self.free[layer])
+        }
         changes = np.zeros(len(self.means[0]))
-        for layer in range(last):
-            if bends[layer] is not None:
-                pair = LayerPair(
-                    self.means[layer], self.inputs[layer], self.means[layer + 1],
-                    self.inputs[layer + 1], self.curves[layer + 1], bends[layer],
-                )  # fmt: skip
-                sweep_layer(self.weights[layer], self.free[layer], pair, inner, changes)
+        for layer, bend in bends.items():
+            pair = LayerPair(
+                self.means[layer], self.inputs[layer], self.means[layer + 1],
+                self.inputs[layer + 1], self.curves[layer + 1], bend,
+            )  # fmt: skip
+            sweep_layer(self.weights[layer], self.free[layer], pair, inner, changes)
         if len(self.free[last]):
             set_free(self.inputs[last], self.free[last], self.means[last], changes)
         self.set_curves()

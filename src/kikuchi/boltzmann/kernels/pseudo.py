@@ -11,26 +11,38 @@ Reference: TEH-L10.
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import numpy as np
 
+from kikuchi.core.arrays import Array
 from kikuchi.core.compiled import njit
 
 
+class FlippedRows(NamedTuple):
+    """Rows, the field on each of their units without hidden units, and p and q of each row."""
+
+    visible: Array
+    own: Array
+    on: Array
+    off: Array
+
+
 @njit(cache=True, error_model="numpy")
-def flips(visible, own, on, off, grown, shrunk, chunk, odds, hidden, corrections):
+def flips(rows, grown, shrunk, chunk, odds, hidden, corrections):
     """Log odds of each flip, and what their gradients add up to.
 
-    `own[n, i]` is the field on unit i without hidden units; `on`, `off` are p and q of each row;
     `grown[i, j]` is exp(W_ij), `shrunk` exp(-W_ij). Results: `odds[n, i]`, the log of the ratio of
     the weights of the flipped row and the row; with g = sigma(odds), `hidden[n, j]` is the sum over
     i of g (mean of j after the flip - mean now), and `corrections[i, j]` the sum over n of g d
     times the mean of j after the flip. `chunk` ratios are multiplied before a logarithm is taken.
     """
-    rows, units = visible.shape
+    visible, own, on, off = rows
+    count, units = visible.shape
     experts = on.shape[1]
     after = np.empty(experts)
     for i in range(units):
-        for n in range(rows):
+        for n in range(count):
             d = 1.0 - 2.0 * visible[n, i]
             factor = grown[i] if d > 0 else shrunk[i]
             p, q = on[n], off[n]

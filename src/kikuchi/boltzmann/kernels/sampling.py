@@ -19,65 +19,14 @@ from numba.extending import overload
 from numpy.typing import NDArray
 
 from kikuchi.core.compiled import njit
+from kikuchi.engines.units.kernels.exponential import exp_negative
 
 Array = NDArray[Any]
 
 LANES = 64
 
 _U4, _U8 = np.uint32, np.uint64
-_LOG2E, _LN2_HIGH, _LN2_LOW = 1.4426950408889634, 0.693145751953125, 1.4286068203094172e-06
 _FLUSH = 64  # blocks after which products of numbers in [1, 2] are put away
-
-
-def _exp_negative(x):
-    """exp(x) for x <= 0."""
-    raise NotImplementedError
-
-
-@overload(_exp_negative, inline="always")
-def _exp_negative_impl(x):
-    if x == types.float32:
-
-        def single(x):
-            y = max(x, np.float32(-87.0))
-            t = y * np.float32(_LOG2E) + np.float32(12582912.0)  # 1.5 * 2**23: rounds
-            n = t - np.float32(12582912.0)
-            r = (y - n * np.float32(_LN2_HIGH)) - n * np.float32(_LN2_LOW)
-            p = np.float32(1 / 720) * r + np.float32(1 / 120)
-            p = p * r + np.float32(1 / 24)
-            p = p * r + np.float32(1 / 6)
-            p = p * r + np.float32(0.5)
-            p = p * r + np.float32(1.0)
-            p = p * r + np.float32(1.0)
-            power = np.int32(np.int32(n) + np.int32(127)) << np.int32(23)
-            return p * np.int32(power).view(np.float32)
-
-        return single
-
-    def double(x):
-        y = max(x, -708.0)
-        t = y * _LOG2E + 6755399441055744.0  # 1.5 * 2**52: rounds, and holds n in its last bits
-        n = t - 6755399441055744.0
-        r = (y - n * _LN2_HIGH) - n * _LN2_LOW
-        p = r * (1 / 479001600) + 1 / 39916800
-        p = p * r + 1 / 3628800
-        p = p * r + 1 / 362880
-        p = p * r + 1 / 40320
-        p = p * r + 1 / 5040
-        p = p * r + 1 / 720
-        p = p * r + 1 / 120
-        p = p * r + 1 / 24
-        p = p * r + 1 / 6
-        p = p * r + 0.5
-        p = p * r + 1.0
-        p = p * r + 1.0
-        power = (np.float64(t).view(np.int64) + np.int64(1023)) << np.int64(52)
-        return p * np.int64(power).view(np.float64)
-
-    return double
-
-
-# ---------------------------------------------------------------------- random numbers
 
 
 @njit(cache=True, error_model="numpy", inline="always")
@@ -212,7 +161,7 @@ def _means_of_row(row, bias, sums, products):
             block, offset = row[start : start + LANES], bias[start : start + LANES]
             for i in range(len(block)):
                 x = block[i] + offset[i]
-                e = _exp_negative(-abs(x))
+                e = exp_negative(-abs(x))
                 above = one + e
                 block[i] = (one if x >= zero else e) / above
                 products[i] *= above
@@ -250,7 +199,7 @@ def sweep_connected(totals, lateral, states, uniform, means):
         total = totals[n]
         for i in range(width):
             x = total[i]
-            e = _exp_negative(-abs(x))
+            e = exp_negative(-abs(x))
             p = (one if x >= zero else e) / (one + e)
             means[n, i] = p
             drawn = one if uniform[n, i] < p else zero

@@ -15,15 +15,17 @@ from kikuchi.temporal.kernels.small import cholesky, product_into, solve_rows
 
 
 @njit(cache=True, error_model="numpy", nogil=True)
-def smooth_span(a, drift, means, covs, pred_covs, low, v, weights, out, out_covs, pairs):
+def smooth_span(a, drift, filtered, low, v, weights, smoothed):
     """Smoother of a block from its end down to step low, after a state beyond its end whose mean is
-    the last row of `out` and whose covariance is v.
+    the last of `smoothed` and whose covariance is v.
 
-    `out`, `pred_covs`, and `a` and `drift` where they vary, have one row more than `means`. With
-    `weights` (n, n) the part of the state beyond in the answers is tracked, and the loop ends early
-    once it is forgotten. v gets the covariance of the last step done. Answers (that step, failure
-    step or -1).
+    Smoothed means, predicted covariances, and `a` and `drift` where they vary, have one row more
+    than filtered means. With `weights` (n, n) the part of the state beyond in the
+    answers is tracked, and the loop ends early once it is forgotten. v gets the covariance of the
+    last step done. Returns (that step, failure step or -1).
     """
+    means, covs, pred_covs = filtered
+    out, out_covs, pairs = smoothed
     steps = len(means)
     n = means.shape[1]
     space = np.empty((4, n, n))

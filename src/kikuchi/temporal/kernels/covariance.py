@@ -8,9 +8,11 @@ Once the covariance stops changing, only means are computed: `steady` holds the 
 from __future__ import annotations
 
 import math
+from typing import NamedTuple
 
 import numpy as np
 
+from kikuchi.core.arrays import Array
 from kikuchi.core.compiled import njit
 from kikuchi.core.copying import copy_into, copy_matrix
 from kikuchi.temporal.kernels.small import (
@@ -28,15 +30,28 @@ _FORGOTTEN = 1e-36  # squared weight of a far state, in units of standard deviat
 _MANTISSA = 1e100  # products of variances are turned into logarithms beyond it
 
 
-@njit(cache=True, error_model="numpy", fastmath={"contract"}, nogil=True)
-def filter_forward(
-    a, q, drift, c, which, count, y, mean0, cov0, tol, means, covs, pred_covs, weights, pull,
-    information,
-):  # fmt: skip
-    """Means and covariances after each step, into `means` and `covs`; covariances before each step
-    into `pred_covs`, if it has room.
+class FilteredSteps(NamedTuple):
+    """Means and covariances after each step, and covariances before it, which may lack room."""
 
-    c[which[t], :count] are the whitened rows that are observed at t, y[t] the whitened outputs.
+    means: Array
+    covs: Array
+    pred_covs: Array
+
+
+class StepsGivenAll(NamedTuple):
+    """Means and covariances given all outputs, and covariances of neighbours."""
+
+    means: Array
+    covs: Array
+    pairs: Array
+
+
+@njit(cache=True, error_model="numpy", fastmath={"contract"}, nogil=True)
+def filter_forward(chain, tol, filtered, weights, pull, information):
+    """Means and covariances after each step, and covariances before it, into `filtered`.
+
+    Of `chain`, a `WhiteChain`, c[which[t], :count] are the whitened rows that are observed at
+    t, y[t] the whitened outputs.
     With tol > 0 and constant parameters the covariances from the step on that is answered are
     those of the step before it, and need no room: `covs` may then be shorter than `means`.
 
@@ -48,6 +63,8 @@ def filter_forward(
     Answers (log-likelihood of whitened outputs, first steady step or number of steps done or 0 if
     the room did not suffice, failure step or -1).
     """
+    a, q, drift, c, which, count, y, mean0, cov0 = chain
+    means, covs, pred_covs = filtered
     steps, n = means.shape
     m, p = np.empty(n), np.empty((n, n))
     work, old = np.empty((n, n)), np.empty((n, n))
@@ -112,7 +129,7 @@ def filter_forward(
                     change = max(change, abs(p[i, j] - old[i, j]))
             if change <= tol * largest:
                 log_likelihood -= 0.5 * (math.log(product) + outputs * _LOG_2PI)
-                log_likelihood += _steady(t + 1, a[0], q[0], drift, c[0], count[0], y, p, means)
+                log_likelihood += _steady(t + 1, chain, p, means)
                 return log_likelihood, t + 1, -1
         if tol > 0.0:
             copy_matrix(old, p)
@@ -161,14 +178,15 @@ def forgotten(weights, p):
 
 
 @njit(cache=True, error_model="numpy", fastmath={"contract", "reassoc", "nsz"}, nogil=True)
-def _steady(first, a, q, drift, c, count, y, p_start, means):
+def _steady(first, chain, p_start, means):
     """Means from step `first` on with the gains of the covariance p_start before it.
 
     A step waits for one product with the mean before it and for nothing else: see `_steady_maps`.
     Answers the log-likelihood of these steps.
     """
+    drift, y, count = chain.drift, chain.y, chain.counts[0]
     steps, n = means.shape
-    maps, errors, log_scale = _steady_maps(a, q, c, count, p_start)
+    maps, errors, log_scale = _steady_maps(chain.a[0], chain.q[0], chain.c[0], count, p_start)
     keep, moved, taken = maps[:, :n], maps[:, n : 2 * n], maps[:, 2 * n :]
     whole_b, squares = len(drift) > 1, 0.0
     shift, error = np.empty(n), np.empty(count)
@@ -237,16 +255,18 @@ def _steady_maps(a, q, c, count, p_start):
 
 
 @njit(cache=True, error_model="numpy", nogil=True)
-def smooth_backward(a, drift, means, covs, pred_covs, first, tol, out, out_covs, pairs):
+def smooth_backward(a, drift, filtered, first, tol, smoothed):
     """Means, covariances and covariances of neighbours given all outputs, by the RTS recursion.
 
-    pairs[t] = Cov(x_t, x_t+1). From step `first` on the filter is steady: covs and pred_covs are
-    those of step first - 1. `out_covs` and `pairs` may lack the same number of steps, `gap`: step
-    t >= first is then in row t - gap.
+    pairs[t] = Cov(x_t, x_t+1). From step `first` on the filter is steady: its covariances are those
+    of step first - 1. The smoothed covariances and pairs may lack the same number of steps, `gap`:
+    step t >= first is then in row t - gap.
 
     Answers (low, high, whether the room sufficed, failure step or -1): covariances of steps
     low <= t < high equal those of step `high` and are not written.
     """
+    means, covs, pred_covs = filtered
+    out, out_covs, pairs = smoothed
     steps, n = means.shape
     space = np.empty((4, n, n))
     gain, factor, v, work = space[0], space[1], space[2], space[3]

@@ -13,9 +13,11 @@ difference Lq - Lq A (...)^-1 A' Lq, which loses all digits for small noise.
 from __future__ import annotations
 
 import math
+from typing import NamedTuple
 
 import numpy as np
 
+from kikuchi.core.arrays import U4, Array
 from kikuchi.core.compiled import njit
 from kikuchi.temporal.kernels.small import (
     affine_into,
@@ -43,19 +45,41 @@ def lost_digits(matrix, factor):
     return s
 
 
-@njit(cache=True, error_model="numpy", fastmath={"contract"})
-def information_forward(
-    a, noise_precision, drift, evidence, which, shifts, gamma0, lambda0,
-    gammas, lambdas, gains, inverses, centres
-):  # fmt: skip
-    """Canonical parameters after each step, into `gammas` and `lambdas`.
+class CanonicalChain(NamedTuple):
+    """Dynamics, with evidence[which[t]] and shifts[t] of step t, and the prior of the first."""
 
-    What the smoother needs goes into gains (G), inverses (K^-1 with K = Lambda + A' Lq A) and
-    centres (the mean of x_t if x_t+1 were its drift), if they have room. Evidence of step t is
-    evidence[which[t]] and shifts[t]. Answers (log of the integral over all states, without the
+    a: Array
+    noise_precision: Array
+    drift: Array
+    evidence: Array
+    which: U4
+    shifts: Array
+    gamma0: Array
+    lambda0: Array
+
+
+class CanonicalSteps(NamedTuple):
+    """Canonical parameters after each step, and of each transition G, K^-1 with
+    K = Lambda + A' Lq A, and the mean of x_t if x_t+1 were its drift, if there is room.
+    """
+
+    gammas: Array
+    lambdas: Array
+    gains: Array
+    inverses: Array
+    centres: Array
+
+
+@njit(cache=True, error_model="numpy", fastmath={"contract"})
+def information_forward(chain, kept):
+    """Canonical parameters after each step, and what the smoother needs, into `kept`.
+
+    Returns (log of the integral over all states, without the
     constants of evidence and noise; the size of the terms of this sum, by which rounding is
     magnified; failure step or -1).
     """
+    a, noise_precision, drift, evidence, which, shifts, gamma0, lambda0 = chain
+    gammas, lambdas, gains, inverses, centres = kept
     steps, n = shifts.shape
     gamma, precision = gamma0.copy(), lambda0.copy()
     space, zero = np.empty((5, n, n)), np.zeros((n, n))
@@ -120,10 +144,11 @@ def information_forward(
 
 
 @njit(cache=True, error_model="numpy", fastmath={"contract"})
-def information_backward(gammas, lambdas, gains, inverses, centres, means, covs, pairs):
+def information_backward(kept, means, covs, pairs):
     """Means, covariances and covariances of neighbours given all evidence: each covariance is a sum
     of positive terms, V_t = K_t^-1 + G_t V_t+1 G_t'. False if the last precision is not positive.
     """
+    gammas, lambdas, gains, inverses, centres = kept
     steps, n = gammas.shape
     factor, work = np.empty((n, n)), np.empty((n, n))
     if not cholesky(lambdas[steps - 1], factor):

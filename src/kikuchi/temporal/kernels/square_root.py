@@ -9,9 +9,11 @@ no negative eigenvalues, and none is ever inverted: state and output noise may b
 from __future__ import annotations
 
 import math
+from typing import NamedTuple
 
 import numpy as np
 
+from kikuchi.core.arrays import U4, Array, Ints
 from kikuchi.core.compiled import njit
 from kikuchi.temporal.kernels.small import forward_solve
 
@@ -90,18 +92,50 @@ def _put_identity(x, row, column, n):
         x[row + i, column + i] = 1.0
 
 
+class RootChain(NamedTuple):
+    """A sequence with roots of all covariances: of the state noise, outputs and first state."""
+
+    a: Array
+    q_root: Array
+    drift: Array
+    c: Array
+    r_root: Array
+    which: U4
+    counts: Ints
+    y: Array
+    mean0: Array
+    root0: Array
+
+
+class UnsureDeviations(NamedTuple):
+    """Deviations that rounding of covariances hides: first state, state noise, outputs."""
+
+    first: Array
+    state: Array
+    outputs: Array
+
+
+class RootSteps(NamedTuple):
+    """Means and roots of covariances of the filter, and what links each step to the next."""
+
+    means: Array
+    roots: Array
+    links: Array
+    fresh: Array
+    shifts: Array
+
+
 @njit(cache=True, error_model="numpy", fastmath={"contract"})
-def root_forward(
-    a, q_root, drift, c, r_root, which, count, y, mean0, root0,
-    unsure0, unsure_q, unsure_r, means, roots, links, fresh, shifts
-):  # fmt: skip
+def root_forward(chain, unsure_deviations, kept):
     """Means and roots of covariances after each step.
 
     For the smoother, if there is room: z_t = links[t] z_t+1 + shifts[t] + fresh[t] N(0, I), given
-    the outputs up to t + 1. Deviations below unsure0 of the first state, unsure_q of the state
-    noise and unsure_r of the outputs are hidden by rounding of their covariances. Answers
-    (log-likelihood, the step whose outputs have a singular covariance or -1).
+    the outputs up to t + 1. Returns (log-likelihood, the step whose outputs have a singular
+    covariance or -1).
     """
+    a, q_root, drift, c, r_root, which, count, y, mean0, root0 = chain
+    unsure0, unsure_q, unsure_r = unsure_deviations
+    means, roots, links, fresh, shifts = kept
     steps, n = means.shape
     most = c.shape[1]
     m, centre, e = mean0.copy(), np.empty(n), np.empty(most)
@@ -184,10 +218,11 @@ def _link(wide, block, o, e, link, fresh, shift):
 
 
 @njit(cache=True, error_model="numpy", fastmath={"contract"})
-def root_backward(filtered, roots, links, fresh, shifts, means, covs, pairs):
+def root_backward(kept, means, covs, pairs):
     """Means, covariances and covariances of neighbours given all outputs: by the mean and a root of
     the covariance of z, which [link root, fresh] gives for the step before.
     """
+    filtered, roots, links, fresh, shifts = kept
     steps, n = filtered.shape
     z, z_new, z_root = np.zeros(n), np.zeros(n), np.eye(n)
     wide, scale, norms = np.empty((n, 2 * n)), np.empty(n), np.empty(n)

@@ -22,6 +22,7 @@ from kikuchi.core.seeds import Seed, generator
 from kikuchi.engines.sites.propagation import Propagated, SiteModel, propagate
 from kikuchi.temporal.gaussian import is_positive, symmetric_inverse
 from kikuchi.temporal.kernels import information as info_kernels
+from kikuchi.temporal.kernels.information import CanonicalChain
 from kikuchi.temporal.kernels.moments import Motion, assumed_density
 from kikuchi.temporal.moments.emissions import ScalarEmission
 from kikuchi.temporal.state_space.inference import (
@@ -184,16 +185,17 @@ class _OutputSites(SiteModel[SmoothedStates]):
         precision = symmetric_inverse(m.initial_covariance)
         pull = precision @ m.initial_mean
         evidence = factors[:, :1, None] * self.design[:, :, None] * self.design[:, None, :]
-        log_z, _, kept = canonical_chain(
+        chain = CanonicalChain(
             _leading(m.transition, 2), symmetric_inverse(noise), _leading(m.state_offset, 1),
             np.ascontiguousarray(evidence), np.arange(self.steps, dtype=np.uint32),
-            factors[:, 1:] * self.design, pull, precision, keep=True,
+            factors[:, 1:] * self.design, pull, precision,
         )  # fmt: skip
+        log_z, _, kept = canonical_chain(chain, keep=True)
         constant = 0.5 * float(np.linalg.slogdet(2 * np.pi * m.initial_covariance)[1])
         constant += 0.5 * float(pull @ m.initial_mean) + noise_constant(noise, self.steps)
         means, covs = np.empty((self.steps, n)), np.empty((self.steps, n, n))
         pairs = np.empty((self.steps - 1, n, n))
-        info_kernels.information_backward(*kept, means, covs, pairs)
+        info_kernels.information_backward(kept, means, covs, pairs)
         return SmoothedStates(
             means, log_z - constant, "information", EqualSteps(covs), EqualSteps(pairs)
         )

@@ -24,6 +24,7 @@ from kikuchi.engines.sites.kernels.densities import laplace_of
 from kikuchi.engines.sites.propagation import SiteModel, propagate
 from kikuchi.temporal.base import Fitted, RowsEstimator, total_log_likelihood
 from kikuchi.temporal.kernels import information as info_kernels
+from kikuchi.temporal.kernels.information import CanonicalChain
 from kikuchi.temporal.sequences import Sequences, check_steps
 from kikuchi.temporal.state_space.inference import (
     canonical_chain,
@@ -200,15 +201,16 @@ class _StepSites(SiteModel[SmoothedStates]):
         precision = np.zeros((steps, m, m))
         precision[:, np.arange(m), np.arange(m)] = factors[:, :, 0]
         drift = factors[:, :, 1] / factors[:, :, 0]
-        log_z, _, kept = canonical_chain(
+        chain = CanonicalChain(
             self.model.persistence * np.eye(m)[None], precision, np.ascontiguousarray(drift),
             np.ascontiguousarray(self.evidence), self.which, self.shifts,
-            np.ascontiguousarray(factors[0, :, 1]), precision[0].copy(), keep=True,
+            np.ascontiguousarray(factors[0, :, 1]), precision[0].copy(),
         )  # fmt: skip
+        log_z, _, kept = canonical_chain(chain, keep=True)
         log_z += 0.5 * float((factors[1:, :, 1] ** 2 / factors[1:, :, 0]).sum())
         means, covs = np.empty((steps, m)), np.empty((steps, m, m))
         pairs = np.empty((steps - 1, m, m))
-        info_kernels.information_backward(*kept, means, covs, pairs)
+        info_kernels.information_backward(kept, means, covs, pairs)
         return SmoothedStates(
             means, log_z + self.constant, "information", EqualSteps(covs), EqualSteps(pairs)
         )
@@ -263,12 +265,14 @@ class _FrameSites(SiteModel[tuple[Array, Array]]):
 
     def condition(self, factors: Array) -> tuple[Array, Array]:
         """Return mean and covariance of the steps."""
-        covariance = np.linalg.inv(self.coupling + np.diag(factors[:, 0]))
+        precision = self.coupling + np.diag(factors[:, 0])
+        covariance = np.asarray(np.linalg.inv(precision), dtype=np.float64)
         return covariance @ (self.field + factors[:, 1]), covariance
 
     def marginals(self, posterior: tuple[Array, Array]) -> tuple[Array, Array]:
         """Return mean and variance of each step."""
-        return posterior[0], np.asarray(np.diagonal(posterior[1]), dtype=np.float64)
+        variance: Array = posterior[1].diagonal()
+        return posterior[0], variance
 
     def tilted(self, mean: Array, variance: Array) -> tuple[Array, Array, Array]:
         """Return log-mass, mean and variance of cavities times Laplace densities."""

@@ -22,7 +22,7 @@ from kikuchi.core.arrays import U4, Array, Ints
 from kikuchi.core.errors import ModelError
 from kikuchi.core.parallel import map_threads
 from kikuchi.temporal.kernels import blocks as kernels
-from kikuchi.temporal.kernels.covariance import filter_forward
+from kikuchi.temporal.kernels.covariance import FilteredSteps, StepsGivenAll, filter_forward
 
 LEAST = 256  # steps of a block below which threads cost more than they gain
 
@@ -40,11 +40,11 @@ class WhiteChain(NamedTuple):
     mean0: Array
     cov0: Array
 
-    def part(self, low: int, high: int) -> tuple[Any, ...]:
-        """Parameters and outputs of a block of steps."""
-        return (
+    def part(self, low: int, high: int, mean: Array, cov: Array) -> WhiteChain:
+        """A block of steps, from these moments of the state before its outputs."""
+        return WhiteChain(
             _cut(self.a, low, high), _cut(self.q, low, high), _cut(self.drift, low, high), self.c,
-            self.which[low:high], self.counts, self.y[low:high],
+            self.which[low:high], self.counts, self.y[low:high], mean, cov,
         )  # fmt: skip
 
     def predicted(self, step: int, mean: Array, cov: Array) -> tuple[Array, Array]:
@@ -104,13 +104,16 @@ def filter_blocks(
     spans = list(pairwise(edges))
     keep = len(predicted) > 0
 
+    def steps_of(low: int, high: int) -> FilteredSteps:
+        before = predicted[low:high] if keep else predicted
+        return FilteredSteps(means[low:high], covs[low:high], before)
+
     def run(low: int, high: int, mean: Array, cov: Array) -> float:
         if low == high:
             return 0.0
         value, _, failed = filter_forward(
-            *chain.part(low, high), mean, cov, 0.0, means[low:high], covs[low:high],
-            predicted[low:high] if keep else predicted, *untracked(len(mean)),
-        )  # fmt: skip
+            chain.part(low, high, mean, cov), 0.0, steps_of(low, high), *untracked(len(mean))
+        )
         _check(low, failed, value)
         return float(value)
 
@@ -122,9 +125,8 @@ def filter_blocks(
         mean, cov = chain.predicted(low, np.zeros(n), np.zeros((n, n)))
         told = chain.a[low if len(chain.a) > 1 else 0].copy(), np.zeros(n), np.zeros((n, n))
         value, done, failed = filter_forward(
-            *chain.part(low, high), mean, cov, 0.0, means[low:high], covs[low:high],
-            predicted[low:high] if keep else predicted, *told,
-        )  # fmt: skip
+            chain.part(low, high, mean, cov), 0.0, steps_of(low, high), *told
+        )
         _check(low, failed, value)
         rest = 0.0
         if low + done < high:
@@ -194,9 +196,9 @@ def smooth_blocks(
         room, v = np.empty((high - low + 1, n)), cov.copy()
         room[-1] = mean
         reached, failed = kernels.smooth_span(
-            _cut(chain.a, low, high + 1), _cut(chain.drift, low, high + 1), means[low:high],
-            filtered_covs[low:high], predicted[low : high + 1], stop - low, v, weights,
-            room, covs[low:high], pairs[low:high],
+            _cut(chain.a, low, high + 1), _cut(chain.drift, low, high + 1),
+            FilteredSteps(means[low:high], filtered_covs[low:high], predicted[low : high + 1]),
+            stop - low, v, weights, StepsGivenAll(room, covs[low:high], pairs[low:high]),
         )  # fmt: skip
         if failed >= 0:
             raise ModelError(

@@ -23,6 +23,9 @@ from kikuchi.temporal.gaussian import is_positive, symmetric_inverse
 from kikuchi.temporal.kernels import covariance as cov_kernels
 from kikuchi.temporal.kernels import information as info_kernels
 from kikuchi.temporal.kernels import square_root as root_kernels
+from kikuchi.temporal.kernels.covariance import FilteredSteps, StepsGivenAll
+from kikuchi.temporal.kernels.information import CanonicalChain, CanonicalSteps
+from kikuchi.temporal.kernels.square_root import RootChain, RootSteps, UnsureDeviations
 from kikuchi.temporal.sequences import check_steps
 from kikuchi.temporal.state_space.blocks import (
     WhiteChain,
@@ -93,9 +96,9 @@ def _filter(
         return FilteredStates(means, log_z, kind, EqualSteps(covs), steps, proper)
     every = np.ones(steps, dtype=bool)
     if kind == "square-root":
-        r = _square_root(model, work, False)
-        covs = r.roots @ np.swapaxes(r.roots, 1, 2)
-        return FilteredStates(r.means, r.log_z, kind, EqualSteps(covs), steps, every)
+        log_z, found = _square_root(model, work, False)
+        covs = found.roots @ np.swapaxes(found.roots, 1, 2)
+        return FilteredStates(found.means, log_z, kind, EqualSteps(covs), steps, every)
     f = _covariance(model, work, steady, threads, keep=False)
     check_variances(f.covs[: f.first])
     matrices = EqualSteps(f.covs[: f.first], f.first, steps, f.covs[f.first - 1])
@@ -131,10 +134,10 @@ def _smooth(
     pairs = np.empty((steps - 1, n, n))
     if kind == "information":
         log_z, kept = _information(model, work, True)
-        info_kernels.information_backward(*kept, out, covs, pairs)
+        info_kernels.information_backward(kept, out, covs, pairs)
     elif kind == "square-root":
-        log_z, *roots = _square_root(model, work, True)
-        root_kernels.root_backward(*roots, out, covs, pairs)
+        log_z, roots = _square_root(model, work, True)
+        root_kernels.root_backward(roots, out, covs, pairs)
     else:
         assert f.blocks is not None
         log_z = f.log_z
@@ -158,7 +161,7 @@ def _or_roots(
     return infer(model, work, kind, steady, threads)
 
 
-def _filtered_moments(model: StateSpace, kept: _Canonical) -> tuple[Array, Array, Mask]:
+def _filtered_moments(model: StateSpace, kept: CanonicalSteps) -> tuple[Array, Array, Mask]:
     """Means, covariances and whether they exist, of canonical parameters of each step.
 
     Where they do not, the mean is that of the known directions (pseudo-inverse), and variances of
@@ -372,7 +375,7 @@ def _covariance(
     for room in (_ROOM, steps) if settles and steps >= _LONG else (steps,):
         covs, predicted = np.empty((room, n, n)), np.empty((room if keep else 0, n, n))
         log_z, first, failed = cov_kernels.filter_forward(
-            *chain, _STEADY if steady else 0.0, means, covs, predicted, *untracked(n)
+            chain, _STEADY if steady else 0.0, FilteredSteps(means, covs, predicted), *untracked(n)
         )
         if first:
             break
@@ -393,8 +396,8 @@ def _smooth_covariance(work: _Prepared, f: _Filter, steady: bool) -> SmoothedSta
     for room in (f.first + _ROOM, steps) if short else (steps,):
         covs, pairs = np.empty((room, n, n)), np.empty((room - 1, n, n))
         low, high, reached, failed = cov_kernels.smooth_backward(
-            work.a, work.drift, f.means, f.covs, f.predicted, f.first, _STEADY if steady else 0.0,
-            out, covs, pairs,
+            work.a, work.drift, FilteredSteps(f.means, f.covs, f.predicted), f.first,
+            _STEADY if steady else 0.0, StepsGivenAll(out, covs, pairs),
         )  # fmt: skip
         if reached:
             break
@@ -416,15 +419,7 @@ def _equal(rows: Array, low: int, high: int, gap: int) -> EqualSteps:
     return EqualSteps(others, low, high, rows[high - gap])
 
 
-class _Canonical(NamedTuple):
-    gammas: Array
-    lambdas: Array
-    gains: Array
-    inverses: Array
-    centres: Array
-
-
-def _information(model: StateSpace, work: _Prepared, keep: bool) -> tuple[float, _Canonical]:
+def _information(model: StateSpace, work: _Prepared, keep: bool) -> tuple[float, CanonicalSteps]:
     c, y, log_det = _whitened(work)
     n, steps = model.n_states, len(work.which)
     evidence = np.ascontiguousarray(np.swapaxes(c, 1, 2) @ c)
@@ -441,10 +436,10 @@ def _information(model: StateSpace, work: _Prepared, keep: bool) -> tuple[float,
         constant -= 0.5 * float(gamma0 @ model.initial_mean)
         constant -= 0.5 * float(np.linalg.slogdet(2 * np.pi * model.initial_covariance)[1])
     constant -= noise_constant(noise, steps) + log_det
-    log_z, size, kept = canonical_chain(
-        work.a, symmetric_inverse(noise), work.drift, evidence, work.which, shifts, gamma0, lambda0,
-        keep=keep,
-    )  # fmt: skip
+    chain = CanonicalChain(
+        work.a, symmetric_inverse(noise), work.drift, evidence, work.which, shifts, gamma0, lambda0
+    )
+    log_z, size, kept = canonical_chain(chain, keep=keep)
     log_z += constant
     _check_digits(model, 4 * _EPSILON * (size + abs(constant)), _NATS[0] + _NATS[1] * abs(log_z))
     return log_z, kept
@@ -457,26 +452,25 @@ def noise_constant(noise: Array, steps: int) -> float:
     return 0.5 * float(total)
 
 
-def canonical_chain(
-    a: Array, precision: Array, drift: Array, evidence: Array, which: U4, shifts: Array,
-    gamma0: Array, lambda0: Array, *, keep: bool,
-) -> tuple[float, float, _Canonical]:  # fmt: skip
+def canonical_chain(chain: CanonicalChain, *, keep: bool) -> tuple[float, float, CanonicalSteps]:
     """The information filter over any Gaussian evidence: log of the integral over all states
     without constants, the size of its terms, and canonical parameters of each step.
     """
-    steps, n = shifts.shape
+    steps, n = chain.shifts.shape
     room = steps - 1 if keep else 0
-    a = a.view()
+    a = chain.a.view()
     a.setflags(write=False)  # the types of a `StateSpace`: loops are compiled once for all callers
-    drift = np.require(drift, requirements="W")
-    kept = _Canonical(
+    chain = chain._replace(
+        a=a,
+        noise_precision=np.ascontiguousarray(chain.noise_precision),
+        drift=np.require(chain.drift, requirements="W"),
+        shifts=np.ascontiguousarray(chain.shifts),
+    )
+    kept = CanonicalSteps(
         np.empty((steps, n)), np.empty((steps, n, n)), np.empty((room, n, n)),
         np.empty((room, n, n)), np.empty((room, n)),
     )  # fmt: skip
-    log_z, size, failed = info_kernels.information_forward(
-        a, np.ascontiguousarray(precision), drift, evidence, which, np.ascontiguousarray(shifts),
-        gamma0, lambda0, *kept,
-    )  # fmt: skip
+    log_z, size, failed = info_kernels.information_forward(chain, kept)
     if failed >= 0 or not math.isfinite(log_z):
         raise ModelError(
             "the outputs do not determine the state "
@@ -486,38 +480,28 @@ def canonical_chain(
     return log_z, size, kept
 
 
-class _Roots(NamedTuple):
-    """Means and roots of covariances of the filter, and what links each step to the next."""
-
-    log_z: float
-    means: Array
-    roots: Array
-    links: Array
-    fresh: Array
-    shifts: Array
-
-
-def _square_root(model: StateSpace, work: _Prepared, keep: bool) -> _Roots:
+def _square_root(model: StateSpace, work: _Prepared, keep: bool) -> tuple[float, RootSteps]:
     steps, n = len(work.y), model.n_states
     room = steps - 1 if keep else 0
-    kept = (
+    kept = RootSteps(
         np.empty((steps, n)), np.empty((steps, n, n)), np.empty((room, n, n)),
         np.empty((room, n, n)), np.empty((room, n)),
     )  # fmt: skip
     q, first = _leading(model.state_noise, 2), _leading(model.initial_covariance, 2)
     r_roots, r_unsure = _noise_roots(work)
-    log_z, failed = root_kernels.root_forward(
+    chain = RootChain(
         work.a, covariance_roots(q), work.drift, work.c, r_roots, work.which, work.counts, work.y,
         np.array(model.initial_mean), np.ascontiguousarray(covariance_roots(first)[0]),
-        unsure_deviations(first)[0], unsure_deviations(q), r_unsure, *kept,
     )  # fmt: skip
+    unsure = UnsureDeviations(unsure_deviations(first)[0], unsure_deviations(q), r_unsure)
+    log_z, failed = root_kernels.root_forward(chain, unsure, kept)
     if failed >= 0 or not math.isfinite(log_z):
         raise ModelError(
             f"the covariance of the outputs of step {failed} is singular up to rounding: some of "
             "them are determined by the others or by earlier ones, and have no density; increase "
             "output_noise"
         )
-    return _Roots(log_z, *kept)
+    return log_z, kept
 
 
 def _noise_roots(work: _Prepared) -> tuple[Array, Array]:

@@ -15,14 +15,34 @@ Reference: TEH-I6.
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import numpy as np
 
+from kikuchi.core.arrays import U4, Array
 from kikuchi.core.compiled import njit
 
 _STEPS = 200
 _ROUNDING = 1e-14
 _EXACT = 1e-15
 _TWO_THIRDS = 2.0 / 3.0
+
+
+class SpinRows(NamedTuple):
+    """Fields of all spins, and of each its neighbours with their couplings."""
+
+    fields: Array
+    offsets: U4
+    neighbours: U4
+    couplings: Array
+
+
+class SpinMoments(NamedTuple):
+    """x = atanh m, m and v = 1 - m^2 of all spins."""
+
+    x: Array
+    m: Array
+    v: Array
 
 
 @njit(cache=True, error_model="numpy", inline="always")
@@ -85,10 +105,12 @@ def _move(x, a, b, c, damping):
 
 
 @njit(cache=True, error_model="numpy")
-def sweep(order, which, fields, offsets, neighbours, couplings, damping, x, m, v, marks):
-    """Move each spin of `which` towards its own minimum; answers the largest change of a
+def sweep(order, which, rows, damping, spins, marks):
+    """Move each spin of `which` towards its own minimum; returns the largest change of a
     probability that whole moves would make. `marks` is zero before and after.
     """
+    fields, offsets, neighbours, couplings = rows
+    x, m, v = spins
     largest = 0.0
     for i in which:
         lo = offsets[i]

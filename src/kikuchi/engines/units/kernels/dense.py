@@ -1,4 +1,4 @@
-"""Sweeps over the units of one side whose connections are among themselves.
+"""Sweeps of mean field, TAP and Bethe over units with dense weights, many rows at once.
 
 Data rows are worked off in blocks; inside a block the rows lie beside each other for each unit, so
 that every inner loop runs over rows and is vectorised. Rows do not influence each other: each one
@@ -14,8 +14,8 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from kikuchi.boltzmann.kernels.sampling import _exp_negative
 from kikuchi.core.compiled import njit
+from kikuchi.engines.units.kernels.exponential import exp_negative
 
 F8 = NDArray[np.float64]
 I8 = NDArray[np.int64]
@@ -30,7 +30,7 @@ _FLUSH = 300.0  # logarithms that are multiplied up before one logarithm is take
 def _logistic(x: F8, out: F8) -> None:
     """1 / (1 + exp(-x)) of each entry."""
     for r in range(len(x)):
-        e = _exp_negative(-abs(x[r]))
+        e = exp_negative(-abs(x[r]))
         out[r] = (1.0 if x[r] >= 0.0 else e) / (1.0 + e)
 
 
@@ -66,7 +66,7 @@ def _tap_target(field: F8, bend: F8, out: F8, moves: F8) -> None:
     for _ in range(60):
         for r in range(len(out)):
             a, half, x = abs(field[r]), 0.5 * bend[r], out[r]
-            e = _exp_negative(-x)
+            e = exp_negative(-x)
             t = (1.0 - e) / (1.0 + e)
             move = (x - a + half * t) / (1.0 + 0.5 * half * (1.0 - t * t))
             rests = moves[r] <= _CLOSE  # by itself, not when the whole block does
@@ -98,16 +98,15 @@ def _root(x: float, y: float, a: float, up: float, both: float) -> float:
 
 
 @njit(cache=True, error_model="numpy")
-def _bethe_field(
-    i: int, row: F8, odds: F8, theta: F8, mine: F8, q: F8, out: F8, slope: F8, product: F8
-) -> None:
-    """x - dF/dq_i as a function of q_i = `mine`, and d(dF/dq_i)/dx >= 1, for log-odds x of q_i.
+def _bethe_field(i: int, row: F8, odds: F8, theta: F8, mine: F8, q: F8, out: F8, room: F8) -> None:
+    """x - dF/dq_i as a function of q_i = `mine`, and in room[0] d(dF/dq_i)/dx >= 1, for log-odds
+    x of q_i.
 
     `odds` is exp(w) of each neighbour. With S^2 = (1 + a (q_i + q_j))^2 - 4 a (1 + a) q_i q_j and
     a = exp(w) - 1 the pair table is P11 = 2 exp(w) q_i q_j / (1 + a (q_i + q_j) + S) and alike for
     the other three entries, without differences of nearly equal numbers.
     """
-    n = len(row)
+    n, slope, product = len(row), room[0], room[1]
     for r in range(len(out)):
         out[r] = theta[r]
         slope[r] = 1.0
@@ -143,7 +142,7 @@ def _bethe_field(
 
 @njit(cache=True, error_model="numpy")
 def _bethe_target(
-    i: int, row: F8, odds: F8, steepest: float, theta: F8, q: F8, x: F8, out: F8, room: F8
+    i: int, row: F8, odds: F8, steepest: float, theta: F8, q: F8, out: F8, room: F8
 ) -> None:
     """Log-odds nearer to the minimum over q_i than those of q_i and not beyond it.
 
@@ -151,22 +150,17 @@ def _bethe_target(
     Newton step is tried. If it has not passed the zero of g it is kept and bettered by g /
     steepest, which never passes; if it has, stepping back by g does not stop short of the zero.
     """
-    mine, first, slope, trial, second, product = (
-        room[0],
-        room[1],
-        room[2],
-        room[3],
-        room[4],
-        room[5],
-    )
-    _bethe_field(i, row, odds, theta, q[i], q, first, slope, product)
+    mine, first, trial, second, x = room[0], room[1], room[2], room[3], room[4]
+    more = room[5:]
+    slope = more[0]
+    _bethe_field(i, row, odds, theta, q[i], q, first, more)
     for r in range(len(out)):
         p = q[i, r]
         x[r] = np.log(p / (1.0 - p)) if 0.0 < p < 1.0 else (_FARTHEST if p > 0.5 else -_FARTHEST)
         far = abs(x[r]) >= _FARTHEST
         trial[r] = first[r] if far else x[r] - (x[r] - first[r]) / slope[r]
     _logistic(trial, mine)
-    _bethe_field(i, row, odds, theta, mine, q, second, slope, product)
+    _bethe_field(i, row, odds, theta, mine, q, second, more)
     for r in range(len(out)):
         before, after = x[r] - first[r], trial[r] - second[r]
         if before * after >= 0.0:
@@ -232,15 +226,15 @@ def sweep_means(
     weights: F8,
     fields: F8,
     means: F8,
-    step: float,
-    tol: float,
-    most: int,
+    pace: tuple[float, float, int],
     sweeps: I8,
     changes: F8,
 ) -> None:
     """Sequential sweeps of all rows of `means` in place, until no mean of a row would move by more
-    than `tol`, or `most` sweeps. `step` is the part of each move that is made (1 - damping).
+    than `tol`, or `most` sweeps. `step` is the part of each move that is made (1 - damping);
+    `pace` holds the three.
     """
+    step, tol, most = pace
     count, n = means.shape
     wide = _block_width(count)
     q, theta, spread = np.empty((n, wide)), np.empty((n, wide)), np.empty((n, wide))
@@ -279,13 +273,14 @@ def sweep_means(
 
 @njit(cache=True, error_model="numpy")
 def sweep_bethe_means(
-    weights: F8, fields: F8, means: F8, step: float, tol: float, most: int, sweeps: I8, changes: F8
+    weights: F8, fields: F8, means: F8, pace: tuple[float, float, int], sweeps: I8, changes: F8
 ) -> None:
     """As `sweep_means`, for the Bethe energy."""
+    step, tol, most = pace
     count, n = means.shape
     wide = _block_width(count)
-    q, theta, room = np.empty((n, wide)), np.empty((n, wide)), np.empty((6, wide))
-    x, target, fresh = np.empty(wide), np.empty(wide), np.empty(wide)
+    q, theta, room = np.empty((n, wide)), np.empty((n, wide)), np.empty((7, wide))
+    target, fresh = np.empty(wide), np.empty(wide)
     change, active = np.empty(wide), np.empty(wide)
     odds, steepest = np.exp(weights), np.ones(n)
     for i in range(n):
@@ -296,7 +291,7 @@ def sweep_bethe_means(
         for sweep in range(most):
             change[:] = 0.0
             for i in range(n):
-                _bethe_target(i, weights[i], odds[i], steepest[i], theta[i], q, x, target, room)
+                _bethe_target(i, weights[i], odds[i], steepest[i], theta[i], q, target, room)
                 _logistic(target, fresh)
                 _move(fresh, active, q[i], change)
             if not _still_running(
