@@ -75,22 +75,17 @@ from kikuchi.learning.structure.pc import pc as pc
 from kikuchi.learning.ties import FeatureMatrix as FeatureMatrix
 from kikuchi.methods.adaptive_tap import AdaptiveTap as AdaptiveTap
 from kikuchi.methods.alpha_bp import AlphaBP as AlphaBP
-from kikuchi.methods.alpha_bp import FractionalBP as FractionalBP
 from kikuchi.methods.alpha_bp import with_prior as with_prior
 from kikuchi.methods.belief_optimisation import BeliefOptimisation as BeliefOptimisation
 from kikuchi.methods.belief_propagation import BeliefPropagation as BeliefPropagation
 from kikuchi.methods.beliefs import Beliefs as Beliefs
 from kikuchi.methods.clamping import Clamped as Clamped
 from kikuchi.methods.enumeration import Enumeration as Enumeration
+from kikuchi.methods.fractional import FractionalBP as FractionalBP
 from kikuchi.methods.generalised_bp import GeneralisedBP as GeneralisedBP
 from kikuchi.methods.gibbs import Gibbs as Gibbs
-from kikuchi.methods.iterative_scaling import (
-    GeneralisedPropagatedScaling as GeneralisedPropagatedScaling,
-)
 from kikuchi.methods.iterative_scaling import GeneralisedScaling as GeneralisedScaling
 from kikuchi.methods.iterative_scaling import IterativeScaling as IterativeScaling
-from kikuchi.methods.iterative_scaling import PropagatedScaling as PropagatedScaling
-from kikuchi.methods.iterative_scaling import plug_in_scaling as plug_in_scaling
 from kikuchi.methods.junction_tree import JunctionTree as JunctionTree
 from kikuchi.methods.kikuchi import Kikuchi as Kikuchi
 from kikuchi.methods.loopy_scaling import LoopyScaling as LoopyScaling
@@ -99,6 +94,11 @@ from kikuchi.methods.mixture_mean_field import MixtureMeanField as MixtureMeanFi
 from kikuchi.methods.mixture_mean_field import sample_set_bound as sample_set_bound
 from kikuchi.methods.plefka import Plefka as Plefka
 from kikuchi.methods.plefka import Tap as Tap
+from kikuchi.methods.plug_in_scaling import plug_in_scaling as plug_in_scaling
+from kikuchi.methods.propagated_scaling import (
+    GeneralisedPropagatedScaling as GeneralisedPropagatedScaling,
+)
+from kikuchi.methods.propagated_scaling import PropagatedScaling as PropagatedScaling
 from kikuchi.methods.registry import infer as infer
 from kikuchi.methods.registry import parse_method as parse_method
 from kikuchi.methods.saddle_point import SaddlePoint as SaddlePoint

@@ -11,7 +11,8 @@ import kikuchi as kk
 from kikuchi.core.errors import ImpossibleEvidenceError, MethodError, ModelError
 from kikuchi.engines.messages.kernels import reweighted as kernels
 from kikuchi.engines.messages.reweighted import ReweightedMessages, reweighted_free_energy
-from kikuchi.methods.alpha_bp import AlphaBP, FractionalBP, with_prior
+from kikuchi.methods.alpha_bp import AlphaBP, with_prior
+from kikuchi.methods.fractional import FractionalBP
 from kikuchi.methods.registry import parse_method
 from oracle import enumerate_exact, random_model
 

@@ -19,7 +19,7 @@ from kikuchi.cli.main import app
 from kikuchi.core.errors import EvidenceError, MethodError
 from kikuchi.engines.messages.local_consistency import consistent_marginals
 from kikuchi.engines.messages.tables import TableMessages
-from kikuchi.methods.iterative_scaling import plug_in_scaling
+from kikuchi.methods.plug_in_scaling import plug_in_scaling
 from oracle import random_model
 
 EXACT = ["is", "is:solver=scaling", "gis"]

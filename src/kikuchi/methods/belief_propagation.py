@@ -6,8 +6,7 @@ Reference: LIU-D5, LIU-I3, LIU-I4, TEH-I1, TEH-I8, TEH-M23.
 from __future__ import annotations
 
 import itertools
-import math
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import ClassVar, Literal
 
@@ -23,14 +22,14 @@ from kikuchi.engines.messages.kernels import bp_messages
 from kikuchi.engines.messages.kernels.beliefs import breadth_first
 from kikuchi.engines.messages.ratios import RatioMessages
 from kikuchi.engines.messages.tables import (
-    Damping,
     TableMessages,
     message_layout,
     with_logarithms_if_needed,
 )
-from kikuchi.engines.run import MethodRun, Solution, Step
+from kikuchi.engines.run import MethodRun, Solution
 from kikuchi.engines.small_work import SMALL
 from kikuchi.graphs.factor_graph import FactorGraph
+from kikuchi.methods.damped_sweeps import damped_sweeps
 from kikuchi.methods.method import EngineMethod, more_damping, option
 
 
@@ -118,7 +117,8 @@ class BeliefPropagation(EngineMethod):
             messages.state = run.start.messages(run.reduced)
         is_tree = self.schedule == "tree"
         limit = 2 if is_tree else self.max_iterations
-        sweep = self._sweep(messages, run)
+        orders, traced = self._orders(messages.graph), self.trace_energy and self.mode == "sum"
+        sweep = damped_sweeps(self, messages, run, orders, traced=traced)
         ended = iterate(sweep, Iterations(), run, tol=0.0 if is_tree else self.tol, limit=limit)
         if is_tree and ended.iterations == 2:
             ended, run.stopped = replace(ended, converged=True), "converged"
@@ -128,32 +128,6 @@ class BeliefPropagation(EngineMethod):
             ):  # small steps: no proof
                 messages.sequential(order, 0.0, bp_messages.LINEAR)
         return messages, ended
-
-    def _sweep(
-        self, messages: RatioMessages | TableMessages, run: MethodRun
-    ) -> Callable[[Iterations], Step]:
-        """The step of the run: one sweep in the order of the schedule, or a few parallel ones."""
-        limit = run.clock.iterations(self.max_iterations)
-        orders = self._orders(messages.graph)
-        damping = Damping(self.damping, self.damping_kind, self.damping_end, self.anneal)
-
-        def sweep(state: Iterations) -> Step:
-            sweeps, weight = 1, 0.0 if self.schedule == "tree" else damping.at(state.done)
-            if self.schedule == "residual":
-                residual = messages.residual(weight, damping.code, self.tol)
-            elif self.schedule == "parallel":
-                sweeps = min(limit - state.done, messages.sweeps_per_call(self.tol))
-                residual = messages.parallel(sweeps, weight, damping.code)
-            else:
-                residual = messages.sequential(next(orders), weight, damping.code)
-            if self.schedule != "tree":
-                residual = messages.settled(residual, self.tol)
-            state.done += sweeps
-            traced = self.trace_energy and self.mode == "sum"
-            energy = messages.log_z(messages.marginals()) if traced else math.nan
-            return Step(state.done, residual, energy)
-
-        return sweep
 
     def _orders(self, graph: FactorGraph) -> Iterator[U4]:
         """The order of the variables in each sweep."""

@@ -5,8 +5,7 @@ Reference: TEH-I14, TEH-M23, TEH-M24.
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable
+import itertools
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 
@@ -19,9 +18,10 @@ from kikuchi.engines.messages.clamped_messages import (
     by_original,
     observed_marginals,
 )
-from kikuchi.engines.messages.tables import Damping, with_logarithms_if_needed
-from kikuchi.engines.run import MethodRun, Solution, Step
+from kikuchi.engines.messages.tables import with_logarithms_if_needed
+from kikuchi.engines.run import MethodRun, Solution
 from kikuchi.graphs.factor_graph import FactorGraph
+from kikuchi.methods.damped_sweeps import damped_sweeps
 from kikuchi.methods.method import ObservedMarginalsMethod, more_damping, option
 
 
@@ -76,9 +76,9 @@ class LoopyScaling(ObservedMarginalsMethod):
     def _solved(self, graph: FactorGraph, run: MethodRun, mode: int) -> Solution:
         messages = ClampedMessages(graph, mode)
         messages.clamp(*observed_marginals(graph, run.targets))
-        ended = iterate(
-            self._sweep(messages), Iterations(), run, tol=self.tol, limit=self.max_iterations
-        )
+        orders = itertools.repeat(np.arange(graph.n_variables, dtype=np.uint32))
+        sweep = damped_sweeps(self, messages, run, orders, traced=self.trace_energy)
+        ended = iterate(sweep, Iterations(), run, tol=self.tol, limit=self.max_iterations)
         marginals = messages.marginals()
         messages.refresh()
         solution = Solution(
@@ -100,25 +100,6 @@ class LoopyScaling(ObservedMarginalsMethod):
                 f"try ups, which always converges, or {more_damping(self.damping)}"
             )
         return solution
-
-    def _sweep(self, messages: ClampedMessages) -> Callable[[Iterations], Step]:
-        """The step of the run: one sweep over all messages."""
-        order = np.arange(messages.graph.n_variables, dtype=np.uint32)
-        damping = Damping(self.damping, self.damping_kind, self.damping_end, self.anneal)
-
-        def sweep(state: Iterations) -> Step:
-            if self.schedule == "parallel":
-                residual = messages.parallel(1, damping.at(state.done), damping.code)
-            else:
-                residual = messages.sequential(order, damping.at(state.done), damping.code)
-            residual = messages.settled(residual, self.tol)
-            state.done += 1
-            energy = math.nan
-            if self.trace_energy:
-                energy = messages.log_z(messages.marginals())
-            return Step(state.done, residual, energy)
-
-        return sweep
 
 
 def _changing_messages(graph: FactorGraph) -> int:

@@ -6,25 +6,22 @@ Reference: LIU-D6, LIU-I8.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 
 import numpy as np
 
-from kikuchi.core.arrays import Array
 from kikuchi.core.errors import OutOfTimeError
 from kikuchi.core.seeds import generator
 from kikuchi.engines.loops.iterate import Ended
+from kikuchi.engines.messages.bound_descent import ReweightedDescent, copies_kept
 from kikuchi.engines.messages.reweighted import (
     ReweightedMessages,
-    numbers_of,
-    numbers_text,
     require_bytes,
-    shortened,
 )
-from kikuchi.engines.run import MethodRun, Solution, Step
+from kikuchi.engines.run import MethodRun, Solution
 from kikuchi.graphs.appearances import (
     Appearances,
     forest_appearances,
@@ -33,27 +30,14 @@ from kikuchi.graphs.appearances import (
     uniform_appearances,
 )
 from kikuchi.graphs.factor_graph import FactorGraph
+from kikuchi.methods.lists import numbers_of, numbers_text, shortened
 from kikuchi.methods.method import EngineMethod, option
 
 _NAMED = ("uniform", "sampled", "optimised")
-_SINGLE_READINGS = 4  # sweeps after each of which the bound is computed; later after every few
-_READ_EVERY = 8
-_LARGE = 100_000  # edges
 _SETTING_UP = 0.5  # part of the time left that appearances may take
 _EDGE_SECONDS = 1e-6  # for each edge, to make the messages and read a bound; graphs beyond caches
 _FOREST_SECONDS = 3e-7  # for each edge, to grow a forest
 _LATE = 0.25  # seconds by which a set-up may exceed the limit
-_WINDOW = 100  # sweeps in which the residual must fall, or damping is raised
-_MUST_FALL = 1.0
-_MOST_DAMPING = 0.75
-_JUMP = 10.0  # rise of the residual at which past sweeps are forgotten
-_LARGEST_MESSAGE = 1e6  # that is extrapolated
-_INNER_TOL = 1e-6  # of the messages between two changes of the appearances
-_INNER_SWEEPS = 60
-_FIRST_STEP = 0.5  # of the conditional gradient
-_LARGEST_STEP = 0.9
-_LEAST_WEIGHT = 1e-6  # powers 1 / weight beyond this cost digits and gain nothing
-_LEAST_STEP = 2.0**-12  # of the first one tried in a round
 
 
 @dataclass(frozen=True)
@@ -122,11 +106,11 @@ class TreeReweighted(EngineMethod):
 
     def _solve(self, graph: FactorGraph, run: MethodRun) -> Solution:
         descent, ended = self._descended(graph, run, self.prepared(graph, run))
-        return descent.solution(ended.iterations, ended.converged)
+        return self._read(descent, ended)
 
     def prepared(self, graph: FactorGraph, run: MethodRun) -> Appearances:
         """The appearances that a run begins with."""
-        require_bytes(graph, run.clock.budget, self._copies)
+        require_bytes(graph, run.clock.budget, copies_kept(self.accelerate))
         _require_seconds(graph, run, _least_forests(graph))
         return self.choose_appearances(graph, run)
 
@@ -135,23 +119,57 @@ class TreeReweighted(EngineMethod):
     ) -> tuple[ReweightedMessages, Ended]:
         """The messages after the last sweep."""
         descent, ended = self._descended(graph, run, prepared or self.prepared(graph, run))
-        descent.engine.responds = self.appearances != "optimised"
+        descent.engine.responds = not self.optimises
         return descent.engine, ended
 
     def _descended(
         self, graph: FactorGraph, run: MethodRun, appearances: Appearances
-    ) -> tuple[_BoundDescent, Ended]:
+    ) -> tuple[ReweightedDescent, Ended]:
         _require_seconds(graph, run, 0)
-        descent = _BoundDescent(self, graph, run, appearances)
+        descent = ReweightedDescent(self, graph, run, appearances)
         iterations, converged = run.iterate(
             descent.steps(), tol=self.tol, limit=self.max_iterations
         )
+        descent.finish()
         return descent, Ended(iterations, converged, descent.residual)
 
     @property
-    def _copies(self) -> int:
-        """Copies of all messages that the acceleration keeps."""
-        return 2 * (self.accelerate + 2)
+    def optimises(self) -> bool:
+        """Whether the appearances are changed from tables to tables."""
+        return self.appearances == "optimised"
+
+    def _read(self, descent: ReweightedDescent, ended: Ended) -> Solution:
+        engine, residual = descent.engine, descent.residual
+        solution = Solution(
+            engine.marginals(),
+            descent.upper,
+            converged=ended.converged,
+            iterations=ended.iterations,
+            log_z_upper=descent.upper,
+            factor_tables=engine.factor_marginals,
+            engine=engine,
+            diagnostics={
+                "arithmetic": engine.arithmetic,
+                "residual": residual if math.isfinite(residual) else None,
+                "appearances": "optimised" if descent.rounds else descent.appearances.kind,
+                "appearance_range": _range(descent.graph, descent.appearances),
+                "damping": descent.damping,
+            },
+        )
+        if self.optimises:
+            solution.diagnostics["rounds"] = descent.rounds
+            solution.diagnostics["gap"] = descent.gap if math.isfinite(descent.gap) else None
+        if descent.appearances.kind == "sampled" and self.starts_uniform(descent.graph):
+            solution.warnings.append(
+                "appearances are those of sampled forests, as uniform ones would have taken too "
+                "long; the upper bound holds, more seconds would lower it"
+            )
+        if not ended.converged:
+            solution.warnings.append(
+                f"not converged: a message still changes by {residual:.2g}; the upper "
+                "bound holds, more max_iterations would lower it"
+            )
+        return solution
 
     def choose_appearances(self, graph: FactorGraph, run: MethodRun) -> Appearances:
         """The appearances in the `graph` that the `run` starts from; they depend on the scopes
@@ -178,6 +196,12 @@ class TreeReweighted(EngineMethod):
         return self.appearances != "sampled" and bool(np.all(np.diff(graph.scope_offsets) <= 2))
 
 
+def _range(graph: FactorGraph, appearances: Appearances) -> list[float]:
+    """The least and the largest appearance of a factor of several variables."""
+    many = appearances.weights[np.diff(graph.scope_offsets) > 1]
+    return [float(many.min(initial=1.0)), float(many.max(initial=0.0))] if many.size else []
+
+
 def _least_forests(graph: FactorGraph) -> int:
     """The smallest number of forests that can hold all factors of several variables."""
     joins = int((np.diff(graph.scope_offsets) - 1).sum())  # of trees, by all factors
@@ -192,240 +216,3 @@ def _require_seconds(graph: FactorGraph, run: MethodRun, forests: int) -> None:
             f"setting up tree-reweighted messages takes about {needed:.2g} s, more than the budget "
             "leaves; give more seconds or use mf"
         )
-
-
-@dataclass(eq=False)
-class _BoundDescent:
-    """One run: messages, appearances, and the smallest bound so far."""
-
-    method: TreeReweighted
-    graph: FactorGraph
-    run: MethodRun
-    appearances: Appearances
-
-    def __post_init__(self) -> None:
-        method = self.method
-        self.engine = ReweightedMessages(
-            self.graph,
-            self.appearances.weights,
-            schedule=method.schedule,
-            budget=self.run.clock.budget,
-            copies=method._copies,
-        )
-        if self.run.start is not None and self.run.reduced is not None:
-            self.engine.state = self.run.start.messages(self.run.reduced)
-        self.past = _Anderson(method.accelerate)
-        self.damping = method.damping
-        self.done = 0
-        self.rounds = 0
-        self.gap = math.inf
-        self.upper = self.engine.log_z_upper(self.appearances.parents)
-        self.residual = math.inf
-        self._window = (math.inf, math.inf)  # least residual of the last window and of this
-        self._in_window = 0
-
-    # ------------------------------------------------------------------ messages
-
-    def steps(self) -> Iterator[Step]:
-        if self.method.appearances == "optimised" and not self.graph.is_forest:
-            yield from self._optimise()
-        yield from self._sweeps(0.0, None, math.nan)
-
-    def _sweeps(self, tol: float, count: int | None, gap: float) -> Iterator[Step]:
-        """Sweeps until the residual is at most `tol`, at most `count`; a step for each reading."""
-        taken = 0
-        while count is None or taken < count:
-            self._sweep()
-            taken += 1
-            ended = self.residual <= (tol if count is not None else self.method.tol)
-            if ended or taken == count or self._is_time_to_read(taken):
-                residual = self.residual if math.isnan(gap) else max(self.residual, gap)
-                yield Step(self.done, residual, self._bound(), upper=self.upper)
-            if ended and count is not None:
-                return
-
-    def _is_time_to_read(self, taken: int) -> bool:
-        """A reading costs about as much as five sweeps: every sweep at first, then every few."""
-        every = _READ_EVERY if self.graph.n_edges < _LARGE else 4 * _READ_EVERY
-        due = self.done <= _SINGLE_READINGS or taken % every == 0
-        return due or self.run.clock.expired
-
-    def _sweep(self) -> None:
-        before = self._centred()
-        self.residual = self.engine.sweeps(1, self.damping)
-        self.done += 1
-        if not math.isfinite(self.residual):  # too strong for the present damping
-            self.engine.set_messages(np.zeros_like(before))
-            self._damp()
-            return
-        if self.residual > self.method.tol:
-            better = self.past.combined(before, self._centred(), self.residual)
-            if better is not None:
-                self.engine.set_messages(better)
-        self._watch()
-
-    def _centred(self) -> Array:
-        """The messages with mean 0 each, a form that is linear and so can be extrapolated."""
-        messages, offsets = self.engine.messages, self.graph.message_offsets
-        sizes = np.diff(offsets)
-        means = np.add.reduceat(messages, offsets[:-1]) / sizes
-        return np.asarray(messages - np.repeat(means, sizes))
-
-    def _watch(self) -> None:
-        """Raise damping when the residual no longer falls."""
-        last, least = self._window
-        self._window = (last, min(least, self.residual))
-        self._in_window += 1
-        if self._in_window == _WINDOW:
-            last, least = self._window
-            if least > _MUST_FALL * last and least > self.method.tol:
-                self._damp()
-            self._window = (least, math.inf)
-            self._in_window = 0
-
-    def _damp(self) -> None:
-        self.damping = max(self.damping, min(_MOST_DAMPING, 0.5 * (1.0 + self.damping)))
-        self.past.clear()
-
-    def _bound(self) -> float:
-        upper = self.engine.log_z_upper(self.appearances.parents)
-        self.upper = min(self.upper, upper)
-        return upper
-
-    # ------------------------------------------------------------------ appearances
-
-    def _optimise(self) -> Iterator[Step]:
-        """Conditional gradient: the bound has slope -I_a in the weight of factor a."""
-        step = _FIRST_STEP
-        yield from self._sweeps(_INNER_TOL, 4 * _INNER_SWEEPS, 1.0)
-        level = self._bound()
-        while self.rounds < self.method.rounds:
-            gains = self.engine.informations()
-            forest = self._best_forest(gains)
-            self.gap = float(gains @ (forest.weights - self.appearances.weights))
-            if self.gap <= self.method.gap or self.appearances.weights.min() < _LEAST_WEIGHT:
-                return
-            first = step
-            kept, messages = self.appearances, self.engine.messages.copy()
-            self._use(kept.mixed(forest, step))
-            while True:
-                yield from self._sweeps(_INNER_TOL, _INNER_SWEEPS, self.gap)
-                bound = self._bound()
-                if bound < level:
-                    break
-                step *= 0.5
-                self.engine.set_messages(messages)
-                if step < first * _LEAST_STEP:
-                    self._use(kept)
-                    return
-                self._use(kept.mixed(forest, step))
-            level = bound
-            self.rounds += 1
-            if step == first:
-                step = min(_LARGEST_STEP, 1.3 * step)
-
-    def _best_forest(self, gains: Array) -> Appearances:
-        """The forest of largest total gain; larger factors have no sure rule, so two are tried."""
-        forest = forest_appearances(self.graph, gains)
-        cost = np.maximum(np.diff(self.graph.scope_offsets) - 1, 1)
-        if cost.max() > 1:
-            other = forest_appearances(self.graph, gains / cost)
-            forest = max(forest, other, key=lambda candidate: float(gains @ candidate.weights))
-        return forest
-
-    def _use(self, appearances: Appearances) -> None:
-        self.appearances = appearances
-        self.engine.set_weights(appearances.weights)
-        self.past.clear()
-        self._window = (math.inf, math.inf)
-        self._in_window = 0
-
-    # ------------------------------------------------------------------ the answer
-
-    def solution(self, iterations: int, converged: bool) -> Solution:
-        if self.run.stopped == "interrupted":  # perhaps in the middle of a change of weights
-            self._use(self.appearances)
-        self._bound()
-        solution = Solution(
-            self.engine.marginals(),
-            self.upper,
-            converged=converged,
-            iterations=iterations,
-            log_z_upper=self.upper,
-            factor_tables=self.engine.factor_marginals,
-            engine=self.engine,
-            diagnostics={
-                "arithmetic": self.engine.arithmetic,
-                "residual": self.residual if math.isfinite(self.residual) else None,
-                "appearances": "optimised" if self.rounds else self.appearances.kind,
-                "appearance_range": self._range(),
-                "damping": self.damping,
-            },
-        )
-        if self.method.appearances == "optimised":
-            solution.diagnostics["rounds"] = self.rounds
-            solution.diagnostics["gap"] = self.gap if math.isfinite(self.gap) else None
-        if self.appearances.kind == "sampled" and self.method.starts_uniform(self.graph):
-            solution.warnings.append(
-                "appearances are those of sampled forests, as uniform ones would have taken too "
-                "long; the upper bound holds, more seconds would lower it"
-            )
-        if not converged:
-            solution.warnings.append(
-                f"not converged: a message still changes by {self.residual:.2g}; the upper "
-                "bound holds, more max_iterations would lower it"
-            )
-        return solution
-
-    def _range(self) -> list[float]:
-        many = self.appearances.weights[np.diff(self.graph.scope_offsets) > 1]
-        return [float(many.min(initial=1.0)), float(many.max(initial=0.0))] if many.size else []
-
-
-class _Anderson:
-    """Anderson acceleration: the combination of past sweeps whose changes cancel best."""
-
-    def __init__(self, depth: int) -> None:
-        self.depth = depth
-        self.clear()
-
-    def clear(self) -> None:
-        """Forget all sweeps."""
-        self._last: tuple[Array, Array] | None = None  # where it ended and how it moved
-        self._moves: list[Array] = []
-        self._rises: list[Array] = []
-        self._products = np.zeros((0, 0))
-        self._least = math.inf
-
-    def combined(self, before: Array, after: Array, residual: float) -> Array | None:
-        """Messages to go on from after a sweep, None for those that the sweep gave."""
-        if self.depth == 0:
-            return None
-        if residual > _JUMP * self._least:
-            self.clear()
-        self._least = min(self._least, residual)
-        change = after - before
-        last, self._last = self._last, (after, change)
-        if last is None:
-            return None
-        self._remember(after - last[0], change - last[1])
-        scale = np.trace(self._products)
-        if not scale > 0:
-            return None
-        matrix = self._products + 1e-12 * scale * np.eye(len(self._products))
-        weights = np.linalg.solve(matrix, np.array([rise @ change for rise in self._rises]))
-        out = after.copy()
-        for weight, move in zip(weights, self._moves, strict=True):
-            out -= weight * move
-        return out if np.abs(out).max() < _LARGEST_MESSAGE else None
-
-    def _remember(self, move: Array, rise: Array) -> None:
-        """Keep the last `depth` differences, and the products of the rises with each other."""
-        self._moves = [*self._moves, move][-self.depth :]
-        self._rises = [*self._rises, rise][-self.depth :]
-        old = self._products[-(self.depth - 1) :, -(self.depth - 1) :] if self.depth > 1 else None
-        size = len(self._rises)
-        self._products = np.empty((size, size))
-        if old is not None and size > 1:
-            self._products[:-1, :-1] = old
-        self._products[-1] = self._products[:, -1] = [other @ rise for other in self._rises]

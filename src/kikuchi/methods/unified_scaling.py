@@ -11,19 +11,19 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal
+from typing import ClassVar, Literal
 
 import numpy as np
 
 from kikuchi.core.arrays import Mask
 from kikuchi.core.errors import MethodError
-from kikuchi.core.text import is_whole
 from kikuchi.engines.messages.clamped_descent import ClampedDescent
 from kikuchi.engines.messages.clamped_messages import observed_marginals
 from kikuchi.engines.messages.tables import with_logarithms_if_needed
 from kikuchi.engines.run import MethodRun, Solution
 from kikuchi.graphs.cutsets import cuts_cycles, greedy_cutsets, lattice_cutsets
 from kikuchi.graphs.factor_graph import FactorGraph
+from kikuchi.methods.lists import sets_of, sets_text
 from kikuchi.methods.method import Method, option
 
 _NAMED = ("auto", "rows-columns", "columns", "greedy")
@@ -83,7 +83,13 @@ class UnifiedScaling(Method):
     max_walks: int = option(100000, "most walks over a tree in one iteration", low=1)
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "clamps", _clamps_text(self.clamps))
+        clamps = sets_text(self.clamps, _NAMED)
+        if clamps is None:
+            raise MethodError(
+                f"method ups: option clamps must be one of {', '.join(_NAMED)}, or sets of "
+                f"variable numbers such as 0+4/2, got {self.clamps!r}"
+            )
+        object.__setattr__(self, "clamps", clamps)
         super().__post_init__()
 
     def _solve(self, graph: FactorGraph, run: MethodRun) -> Solution:
@@ -138,16 +144,16 @@ class UnifiedScaling(Method):
     def _given_sets(self, graph: FactorGraph, run: MethodRun, observed: Mask) -> list[Mask]:
         assert isinstance(self.clamps, str)
         sets = []
-        for number, text in enumerate(self.clamps.split("/")):
+        for number, asked in enumerate(sets_of(self.clamps)):
             chosen = np.zeros(graph.n_variables, dtype=bool)
-            asked = [int(v) for v in text.split("+") if v]
             position = np.searchsorted(run.variables, asked)
             known = position < len(run.variables)
             known[known] = run.variables[position[known]] == np.array(asked, dtype=np.int64)[known]
             chosen[position[known]] = True  # the others are observed, or not in this graph
             if not cuts_cycles(graph, chosen | observed):
+                text = "+".join(map(str, asked)) or "empty"
                 raise MethodError(
-                    f"method ups: clamp set {number} ({text or 'empty'}) leaves a cycle; "
+                    f"method ups: clamp set {number} ({text}) leaves a cycle; "
                     "add variables to it, or use clamps=greedy"
                 )
             sets.append(chosen & ~observed)
@@ -206,24 +212,3 @@ class UnifiedTreeScaling(Method):
             descent.walks(), tol=self.tol, limit=self.max_iterations
         )
         return descent.solution(iterations, converged)
-
-
-def _clamps_text(clamps: Any) -> str:
-    """The option as a text; sets of variables are written as `0+4/2`."""
-    if isinstance(clamps, str):
-        sets = clamps.strip()
-        if sets in _NAMED or all(
-            is_whole(v.strip()) for part in sets.split("/") for v in part.split("+")
-        ):
-            return sets
-    elif isinstance(clamps, Sequence) and len(clamps):
-        try:
-            numbers = [[int(v) for v in part] for part in clamps]
-        except (TypeError, ValueError):
-            numbers = []
-        if numbers and all(v >= 0 for part in numbers for v in part):
-            return "/".join("+".join(map(str, part)) for part in numbers)
-    raise MethodError(
-        f"method ups: option clamps must be one of {', '.join(_NAMED)}, or sets of variable "
-        f"numbers such as 0+4/2, got {clamps!r}"
-    )

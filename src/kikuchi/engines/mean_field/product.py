@@ -32,7 +32,7 @@ class ProductDistribution:
     >>> engine = ProductDistribution(pair, np.full(4, 0.5))
     >>> while engine.sweep() > 1e-12: pass
     >>> engine.marginals().round(4).tolist()
-    [0.1814, 0.8186, 0.332, 0.668]
+    [0.2776, 0.7224, 0.3802, 0.6198]
     """
 
     def __init__(self, graph: FactorGraph, q: Array) -> None:

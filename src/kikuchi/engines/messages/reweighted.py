@@ -18,8 +18,7 @@ Reference: LIU-D5, LIU-D6, LIU-I6, LIU-I8.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -34,12 +33,10 @@ from kikuchi.engines.messages.kernels import reweighted as kernels
 from kikuchi.engines.messages.ratios import PairEdges
 from kikuchi.engines.messages.tables import MessageState, message_buffer, message_layout
 from kikuchi.engines.response.reweighted import ReweightedResponse
-from kikuchi.engines.run import MethodRun
 from kikuchi.graphs.binary import SpinFactors, spin_factors
 from kikuchi.graphs.factor_graph import FactorGraph
 from kikuchi.graphs.graph_arrays import flatten, local_fields
 
-_LONGEST_TEXT = 200
 _LARGEST_MESSAGE = 1e12  # beyond it the messages have diverged
 
 
@@ -443,51 +440,6 @@ def reweighted_free_energy(
         information = segment_sums(xlogy(tables, log(tables) - products), graph.table_offsets)
     average = float(xlogy(tables, graph.log_tables).sum())
     return float(mu @ information) - average - float(entropy(b)) - graph.log_constant
-
-
-# ---------------------------------------------------------------------- options that are lists
-
-
-def numbers_text(method: str, name: str, value: Any, words: Sequence[str] = ()) -> str:
-    """An option that is one of `words`, a number, or one number for each factor, as a text.
-
-    >>> numbers_text("alpha", "alpha", [0.5, 1])
-    '0.5/1'
-    """
-    if isinstance(value, str) and value.strip() in words:
-        return value.strip()
-    parts = value.split("/") if isinstance(value, str) else np.ravel(value).tolist()
-    try:
-        numbers = [float(part) for part in parts]
-    except (TypeError, ValueError):
-        numbers = []
-    if numbers and np.all(np.isfinite(numbers)):
-        return "/".join(repr(number).removesuffix(".0") for number in numbers)
-    choices = f"one of {', '.join(words)}, or " if words else ""
-    shown = shortened(repr(value))
-    raise MethodError(
-        f"method {method}: option {name} must be {choices}numbers such as 0.5 or 0.5/0.7/1, "
-        f"got {shown}"
-    )
-
-
-def numbers_of(method: str, name: str, text: str, run: MethodRun) -> Array:
-    """The numbers of such a text, one for each factor that evidence has left."""
-    numbers = np.array([float(part) for part in text.split("/")])
-    assert run.reduced is not None
-    if numbers.size == 1:
-        return np.full(run.reduced.graph.n_factors, numbers[0])
-    if numbers.size != run.reduced.original.n_factors:
-        raise MethodError(
-            f"method {method}: option {name} needs one number, or one for each of the "
-            f"{run.reduced.original.n_factors} factors, got {numbers.size}"
-        )
-    return np.asarray(numbers[run.reduced.factors])
-
-
-def shortened(text: str) -> str:
-    """A text of bounded length."""
-    return text if len(text) <= _LONGEST_TEXT else text[: _LONGEST_TEXT - 3] + "..."
 
 
 def _fields(graph: FactorGraph) -> Array:

@@ -46,7 +46,7 @@ class ExactEngine:
     >>> engine.marginals().round(6).tolist()
     [0.3, 0.7, 0.4, 0.6]
     >>> engine.set_tables(np.log([1.0, 1.0, 1.0, 2.0]))
-    >>> round(np.exp(engine.log_z()), 6)
+    >>> round(float(np.exp(engine.log_z())), 6)
     5.0
     """
 

@@ -20,7 +20,6 @@ from kikuchi.core.arrays import Array, Ints, offsets_of
 from kikuchi.core.errors import MethodError
 from kikuchi.core.options import option
 from kikuchi.core.run import Step
-from kikuchi.core.text import is_whole
 from kikuchi.engines.loops.iterate import iterate
 from kikuchi.engines.loops.state import State
 from kikuchi.engines.regions.engine import RegionBeliefs
@@ -37,6 +36,7 @@ from kikuchi.learning.scaling.scaling import (
     impossible_target,
     not_converged,
 )
+from kikuchi.methods.lists import sets_of, sets_text
 
 _MOST_DAMPING = 0.98
 _PROGRESS = 0.99  # a residual below this fraction of the best so far is progress
@@ -79,7 +79,13 @@ class LoopyScalingML(ScalingLearner):
     step: float = option(1.0, "fraction of a full scaling", above=0.0, high=1.0)
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "cliques", _cliques_text(self.cliques))
+        cliques = sets_text(self.cliques, ("",))
+        if cliques is None or (cliques and "" in cliques.split("/")):
+            raise MethodError(
+                "learner loopy-is: option cliques must be sets of variable numbers such as "
+                f"0+1+2/1+2+3, got {self.cliques!r}"
+            )
+        object.__setattr__(self, "cliques", cliques)
         super().__post_init__()
 
     def _scale(self, graph: FactorGraph, wanted: TargetMoments, run: FitRun) -> Learned:
@@ -124,7 +130,7 @@ class LoopyScalingML(ScalingLearner):
         if not self.cliques:
             return region_graph(graph, self.regions, budget=run.clock.budget)
         assert isinstance(self.cliques, str)
-        sets = [[int(v) for v in part.split("+")] for part in self.cliques.split("/")]
+        sets = sets_of(self.cliques)
         worst = max(v for part in sets for v in part)
         if worst >= graph.n_variables:
             raise MethodError(
@@ -344,23 +350,3 @@ def _root_walk(
             walk.append((r, child))
             path.append((to, iter([(c, p) for c in below[to] for p in above[c]]), child))
     return walk, used
-
-
-def _cliques_text(cliques: Any) -> str:
-    """The option as a text: variables joined by +, cliques by /."""
-    if isinstance(cliques, str):
-        text = cliques.replace(" ", "")
-        parts = [v for part in text.split("/") for v in part.split("+")]
-        if not text or all(is_whole(v) for v in parts):
-            return text
-    elif isinstance(cliques, Sequence):
-        try:
-            sets = [[int(v) for v in part] for part in cliques]
-        except (TypeError, ValueError):
-            sets = [[-1]]
-        if all(part and min(part) >= 0 for part in sets):
-            return "/".join("+".join(map(str, part)) for part in sets)
-    raise MethodError(
-        "learner loopy-is: option cliques must be sets of variable numbers such as 0+1+2/1+2+3, "
-        f"got {cliques!r}"
-    )

@@ -1,0 +1,92 @@
+"""Damped sweeps of belief propagation: the steps of `bp` and `loopy-is`.
+
+Reference: TEH-M23.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator
+from typing import Protocol
+
+from kikuchi.core.arrays import U4
+from kikuchi.engines.loops.state import Iterations
+from kikuchi.engines.messages.ratios import RatioMessages
+from kikuchi.engines.messages.tables import Damping, TableMessages
+from kikuchi.engines.run import MethodRun, Step
+
+
+class SweepOptions(Protocol):
+    """The options that the steps read."""
+
+    @property
+    def schedule(self) -> str:
+        """Order of the updates; those of the schedule tree are not damped."""
+
+    @property
+    def damping(self) -> float:
+        """Weight on the old message."""
+
+    @property
+    def damping_kind(self) -> str:
+        """Mix probabilities, or their logarithms."""
+
+    @property
+    def damping_end(self) -> float | None:
+        """Weight on the old message after `anneal` iterations."""
+
+    @property
+    def anneal(self) -> int:
+        """Iterations over which damping moves there."""
+
+    @property
+    def tol(self) -> float:
+        """Largest change of a message to stop at."""
+
+    @property
+    def max_iterations(self) -> int:
+        """Most sweeps."""
+
+
+def damped_sweeps(
+    options: SweepOptions,
+    messages: RatioMessages | TableMessages,
+    run: MethodRun,
+    orders: Iterator[U4],
+    *,
+    traced: bool,
+) -> Callable[[Iterations], Step]:
+    """The step of a run: one sweep in the order of the schedule, or a few parallel ones.
+
+    Parameters
+    ----------
+    options : of the method.
+    messages : what is swept.
+    run : its clock limits the sweeps.
+    orders : the order of the variables in each sweep.
+    traced : record the Bethe log Z at every step.
+    """
+    limit, schedule, tol = (
+        run.clock.iterations(options.max_iterations),
+        options.schedule,
+        options.tol,
+    )
+    damping = Damping(options.damping, options.damping_kind, options.damping_end, options.anneal)
+
+    def sweep(state: Iterations) -> Step:
+        sweeps, weight = 1, 0.0 if schedule == "tree" else damping.at(state.done)
+        if schedule == "residual":
+            residual = messages.residual(weight, damping.code, tol)
+        elif schedule == "parallel":
+            sweeps = min(limit - state.done, messages.sweeps_per_call(tol))
+            residual = messages.parallel(sweeps, weight, damping.code)
+        else:
+            residual = messages.sequential(next(orders), weight, damping.code)
+        if schedule != "tree":
+            residual = messages.settled(residual, tol)
+        state.done += sweeps
+        return Step(
+            state.done, residual, messages.log_z(messages.marginals()) if traced else math.nan
+        )
+
+    return sweep
