@@ -11,11 +11,12 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, ClassVar, Literal
 
 import numpy as np
 
-from kikuchi.core.arrays import Array, Ints
+from kikuchi.core.arrays import Array
 from kikuchi.core.errors import MethodError, ModelError
 from kikuchi.core.lbfgs import Lbfgs
 from kikuchi.core.numerics import log, xlogy
@@ -134,15 +135,16 @@ class VariationalEM(ExpectationLearner):
 
 @dataclass(eq=False)
 class _AlternationState(State):
-    """The point that M changes, with its objective and its expected counts in all rows together;
-    the damping of inner inference; the number of alternations, and how far the last one moved.
+    """The point that M changes, with its objective and its expected counts in all rows together,
+    which are zeros before the first E-step; inner inference; the number of alternations, and how
+    far the last one moved.
     """
 
     logarithms: ClassVar[tuple[str, ...]] = ("point",)
 
     point: Array
     counts: Array
-    levels: Ints
+    engines: tuple[Engine, ...]
     value: float = np.nan
     residual: float = np.inf
     done: int = 0
@@ -164,7 +166,6 @@ class _Alternation(ABC):
         )
         self.engines: list[Engine] = [] if engine is None else [engine]
         self.notes: list[str] = []
-        self.state = _AlternationState(np.zeros(0), np.zeros(0), self._levels)
 
     def learned(self) -> Learned:
         """Alternate and return what was learned."""
@@ -175,7 +176,7 @@ class _Alternation(ABC):
             tol=self.learner.tol,
             limit=self.learner.max_iterations,
             first=self._begin,
-            store=self.run.checkpoint,
+            store=self.run.store,
         )
         warnings = self.notes + [text for engine in self.engines for text in engine.warnings]
         return Learned(
@@ -192,23 +193,27 @@ class _Alternation(ABC):
             },
         )
 
+    @cached_property
+    def state(self) -> _AlternationState:
+        """What the next alternation depends on."""
+        counts = np.zeros(self.graph.log_tables.size)
+        return _AlternationState(np.zeros(self.size), counts, tuple(self.engines))
+
     @property
-    def _levels(self) -> Ints:
-        """How far each engine has gone to more damping."""
-        return np.array([engine.level for engine in self.engines], dtype=np.int64)
+    def size(self) -> int:
+        """The size of a point."""
+        return self.graph.log_tables.size
+
+    @property
+    def begun(self) -> bool:
+        """Whether there was an E-step."""
+        return bool(self.state.counts.any())
 
     def _begin(self, state: _AlternationState) -> Step:
-        """The first point with its counts, or the state of an interrupted fit."""
-        fresh = _AlternationState(self._first(), np.zeros(self.graph.log_tables.size), self._levels)
-        if self.run.resumed is None:
-            fresh.value, fresh.counts = self._expect(fresh.point)
-            fresh.levels = self._levels
-        else:
-            self.run.take_up(fresh)
-            with self.run.restoring():
-                for engine, level in zip(self.engines, fresh.levels.tolist(), strict=True):
-                    engine.change_to(level)
-        state.assign(fresh)
+        """The first point with its counts."""
+        point = self._first()
+        state.value, counts = self._expect(point)
+        state.point, state.counts = point, counts
         return state.report()
 
     def _alternate(self, state: _AlternationState) -> Step:
@@ -216,7 +221,6 @@ class _Alternation(ABC):
         value, counts = self._expect(point)
         state.residual = self._distance(point, counts)
         state.point, state.value, state.counts = point, value, counts
-        state.levels = self._levels
         state.done += 1
         return state.report()
 
@@ -307,7 +311,7 @@ class _Frequencies(_Directed):
 
     def _tables(self) -> Array:
         point = self.state.point
-        return point if len(point) else self.rows.normalised(self.graph.log_tables)
+        return point if self.begun else self.rows.normalised(self.graph.log_tables)
 
 
 class _Dirichlets(_Directed):
@@ -333,12 +337,12 @@ class _Dirichlets(_Directed):
         return alpha / self.rows.row_sums(alpha)[self.rows.row_of]
 
     def _tables(self) -> Array:
-        return log(self._means(self.state.point if len(self.state.point) else self.pseudo))
+        return log(self._means(self.state.point if self.begun else self.pseudo))
 
     def _diagnostics(self) -> dict[str, Any]:
         return {
             "log_evidence": self.state.value * self.data.total,
-            "alpha": self.state.point.tolist(),
+            "alpha": self.state.point.tolist() if self.begun else [],
         }
 
 
@@ -360,10 +364,15 @@ class _Generalised(_Alternation):
             self.engines.append(engine)
         self.expected = np.zeros(0)
 
+    @property
+    def size(self) -> int:
+        """The number of parameters."""
+        return len(self.parameters.start)
+
     def learned(self) -> Learned:
         """As ever, but without convergence where there is no maximum."""
         learned = super().learned()
-        if len(self.expected) and len(self.state.counts):
+        if len(self.expected) and self.begun:
             slope = self._slope(self.state.point, self.state.counts)
             check_bounded(learned, self.run, self.graph, self.data, self.parameters, slope)
         return learned
@@ -405,7 +414,7 @@ class _Generalised(_Alternation):
 
     def _tables(self) -> Array:
         point = self.state.point
-        return self.parameters.tables(point if len(point) else self.parameters.start)
+        return self.parameters.tables(point if self.begun else self.parameters.start)
 
     def _diagnostics(self) -> dict[str, Any]:
         return {"free": self.free_by}

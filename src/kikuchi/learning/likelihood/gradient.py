@@ -113,9 +113,6 @@ class GradientML(Learner):
     def _quasi_newton(
         self, likelihood: Likelihood, parameters: Parameters, run: FitRun
     ) -> tuple[Learned, Array]:
-        if run.resumed is not None:
-            with run.restoring():
-                likelihood.restore(run.resumed["levels"])
         ascent = Ascent(
             likelihood.graph,
             likelihood.data,
@@ -125,7 +122,7 @@ class GradientML(Learner):
             l2=self.l2,
             longest=_LONGEST_STEP,
             memory=self.memory,
-            extra=lambda: {"levels": likelihood.levels},
+            beside=likelihood,
         )
         learned = ascent.maximise(run, tol=self.tol, limit=self.epochs)
         return learned, ascent.point
@@ -146,7 +143,7 @@ class GradientML(Learner):
         )
         theta = done.model.theta
         if done.state is not None:
-            likelihood.restore(done.state.rule["levels"])
+            likelihood.load(done.state.rule)
         learned.warnings += few_rows(graph, data, parameters, self.l1, self.l2)
         try:
             value, gradient = likelihood.at(learned.log_tables)
@@ -171,16 +168,16 @@ class LikelihoodRule(PenalisedRule):
 
     def begin(self, model: GraphModel, data: Any, rng: np.random.Generator) -> State:
         """How far inner inference has been damped."""
-        return {"levels": self.likelihood.levels}
+        return self.likelihood.to_arrays()
 
     def unpenalised(
         self, model: GraphModel, batch: Any, rows: Ints, state: State, rng: np.random.Generator
     ) -> GradientEstimate:
         """Clamped minus free statistics."""
         likelihood, tables = self.likelihood, model.tables
-        likelihood.restore(state["levels"])
+        likelihood.load(state)
         every = len(rows) == likelihood.data.n_rows
         value, gradient = likelihood.at(tables, None if every else rows)
-        state["levels"] = likelihood.levels
+        state.update(likelihood.to_arrays())
         ascent = {"theta": model.map.pull_back(tables, gradient)}
         return GradientEstimate(ascent, None if np.isnan(value) else value)

@@ -10,16 +10,19 @@ Reference: HOJ-L1, LIU-D9, LIU-L2, LIU-L5, TEH-L1.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable
-from typing import NoReturn
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, NoReturn
 
 import numpy as np
+from numpy.typing import NDArray
 
 from kikuchi.core.arrays import Array, Ints
 from kikuchi.core.budget import Budget, Clock
 from kikuchi.core.errors import BudgetError, DataError, KikuchiError, MethodError
 from kikuchi.core.run import StepAborted
 from kikuchi.core.text import is_whole
+from kikuchi.engines.loops.state import State
 from kikuchi.engines.trees.engine import Watch, propagate
 from kikuchi.engines.trees.plan import TreePlan, factor_targets, make_plan, unconditioned
 from kikuchi.graphs.factor_graph import FactorGraph
@@ -41,26 +44,30 @@ _DAMPINGS = (0.5, 0.9)
 # ---------------------------------------------------------------------- inner inference
 
 
-class Engine:
+@dataclass(eq=False, init=False)
+class Engine(State):
     """Runs of one inference method that watch the clock and count failures to converge.
 
     What happens then is `on_divergence`: `damp` repeats the run with more damping, and keeps that;
     `continue` uses what there is; `stop` ends the fit; anything else is a method to change to.
+    `level` is the number of the present alternative; `failures` of the `runs` did not converge.
     """
+
+    level: int
+    runs: int
+    failures: int
 
     def __init__(self, text: str, clock: Clock, on_divergence: str = "damp") -> None:
         self.clock = clock
         self.on_divergence = on_divergence
         self.methods = _alternatives(parse_method(text), on_divergence)
-        self.level = 0
-        self.runs = 0
-        self.failures = 0
+        self.level, self.runs, self.failures = 0, 0, 0
 
-    def change_to(self, level: int) -> None:
-        """Go on with the alternative of this number, as a fit that was interrupted did."""
-        if type(level) is not int or not 0 <= level < len(self.methods):
-            raise DataError(f"there is no method {level} for inner inference")
-        self.level = level
+    def load(self, arrays: Mapping[str, NDArray[Any]]) -> None:
+        """Go on as the fit that saved its engine did."""
+        super().load(arrays)
+        if not 0 <= self.level < len(self.methods) or min(self.runs, self.failures) < 0:
+            raise DataError(f"there is no method {self.level} for inner inference")
 
     def run(self, graph: FactorGraph, evidence: dict[int, int] | None = None) -> Beliefs:
         """Beliefs from the present method, or from the first after it that converges."""
@@ -257,11 +264,14 @@ def _watch(clock: Clock) -> Callable[[], None]:
 # ---------------------------------------------------------------------- the objective
 
 
-class Likelihood:
+@dataclass(eq=False, init=False)
+class Likelihood(State):
     """Mean log-likelihood of the rows and its gradient by the log-tables.
 
     `inputs` are variables that every row observes; then it is the conditional log-likelihood.
     """
+
+    engines: tuple[Engine, ...]
 
     def __init__(
         self,
@@ -295,7 +305,7 @@ class Likelihood:
                 graph, inference, clock, on_divergence, response=response
             )
             engines.append(engine)
-        self.engines = [engine for engine in engines if engine is not None]
+        self.engines = tuple(engine for engine in engines if engine is not None)
 
     def at(self, tables: Array, rows: Ints | None = None) -> tuple[float, Array]:
         """The value (NaN where a method gives no log Z) and its gradient at some log-tables.
@@ -319,22 +329,7 @@ class Likelihood:
             )
         return value, gradient
 
-    # ------------------------------------------------------------------ state and reports
-
-    @property
-    def levels(self) -> Ints:
-        """How far each engine has gone to more damping; part of what a checkpoint keeps."""
-        return np.array(
-            [[e.level, e.runs, e.failures] for e in self.engines], dtype=np.int64
-        ).reshape(-1, 3)
-
-    def restore(self, levels: Ints) -> None:
-        """Go on with engines as they were."""
-        if levels.shape != (len(self.engines), 3) or np.any(levels < 0):
-            raise DataError(f"levels of {len(levels)} engines, and there are {len(self.engines)}")
-        for engine, (level, runs, failures) in zip(self.engines, levels.tolist(), strict=True):
-            engine.change_to(level)
-            engine.runs, engine.failures = runs, failures
+    # ------------------------------------------------------------------ reports
 
     @property
     def warnings(self) -> list[str]:
