@@ -288,15 +288,16 @@ class FlowEM(ExpectationMaximisation[FlowDensity]):
             None if held_out is None else lambda model: score(model, (held_out,)),
             patience,
         )
-        super().__init__(held(), expectation, maximisation, self.judged)
+        super().__init__(held(), expectation, maximisation, beside=self.judged)
 
     def step(self) -> Step | None:
         """Take one iteration; the objective is minus the log-likelihood per row, the residual its
         fall.
         """
         before = self.objective
-        if self.judged.exhausted or super().step() is None:
+        if self.judged.exhausted:
             return None
+        self.advance()
         gain = self.objective - before
         residual = max(gain, 0.0) if np.isfinite(gain) else np.inf
         return Step(self.done, 0.0 if self.judged.exhausted else residual, -self.objective)

@@ -47,7 +47,7 @@ class SeriesEM(ExpectationMaximisation[Model]):
     def step(self) -> Step | None:
         """Take one iteration; the residual is the change of the objective per row."""
         try:
-            return super().step()
+            return self.advance()
         except (ModelError, np.linalg.LinAlgError) as error:
             if not self.done:
                 raise
@@ -198,7 +198,7 @@ class SeriesAscent(State, Generic[Model]):
     def _begun(self, saved: Mapping[str, NDArray[Any]] | None = None) -> Lbfgs:
         """L-BFGS about the model of EM."""
         em = self.em
-        coordinates = self.make(em.now, em.statistics)
+        coordinates = self.make(em.now, em.expect())
 
         def objective(vector: Array) -> tuple[float, Array]:
             try:

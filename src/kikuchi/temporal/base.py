@@ -197,8 +197,8 @@ class SequenceEstimator(Estimator):
             Held(model, self._read_model),
             lambda m: self._expectation(m, sequences),
             self._maximisation,
-            self._beside_model(),
-            sequences.observed,
+            beside=self._beside_model(),
+            rows=sequences.observed,
         )
         em.rises = self._rises
         return em

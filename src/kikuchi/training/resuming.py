@@ -37,7 +37,7 @@ class StateFile:
 
     def save(self, arrays: Mapping[str, NDArray[Any]]) -> None:
         """Write a state in place of the one before."""
-        self.checkpoint.save(arrays, {})
+        self.checkpoint.save(arrays)
 
     def resume(self, state: Part, trace: Trace) -> bool:
         """Load the state in the file, if there is one."""

@@ -23,12 +23,14 @@ class ExpectationMaximisation(State, Generic[Model]):
 
     `expectation` returns the objective (the log-likelihood, or a bound on it) and the statistics of
     a model, `maximisation` the model of statistics. The step that is reported is that of the model
-    in hand, whose objective is known. Statistics are not saved: they follow from the model.
+    in hand, whose objective is known.
 
     Attributes
     ----------
     model
         The model so far.
+    statistics
+        Those of the model; unless they are given as a part that is saved, they are found again.
     beside
         What expectations and maximisations depend on beside the model, such as a random generator.
     objective
@@ -43,13 +45,14 @@ class ExpectationMaximisation(State, Generic[Model]):
     ...     Held(8.0, read, lambda level: {"level": np.array(level)}),
     ...     lambda level: (-level, level), lambda level, statistics: statistics / 2,
     ... )
-    >>> [em.step().objective for _ in range(3)]
+    >>> [em.advance().objective for _ in range(3)]
     [-8.0, -4.0, -2.0]
     """
 
     varying: ClassVar[tuple[str, ...]] = ("beside/",)
 
     model: Held[Model]
+    statistics: Held[Any]
     beside: Part
     objective: float
     done: int
@@ -59,42 +62,57 @@ class ExpectationMaximisation(State, Generic[Model]):
         model: Held[Model],
         expectation: Expectation[Model],
         maximisation: Maximisation[Model],
+        *,
+        statistics: Held[Any] | None = None,
         beside: Part | None = None,
         rows: float = 1.0,
     ) -> None:
         self.model, self.beside = model, beside or State()
+        self.statistics = statistics or Held(None, dict, lambda found: {})
         self.expectation, self.maximisation, self.rows = expectation, maximisation, rows
         self.objective, self.done = -math.inf, 0
-        self._statistics: Any = None
 
     def load(self, arrays: Mapping[str, NDArray[Any]]) -> None:
         """Take the values that `to_arrays` described."""
         super().load(arrays)
-        self._statistics = self.expectation(self.now)[1]
+        self.expect()
 
     @property
     def now(self) -> Model:
         """The model in hand."""
         return self.model.now
 
+    def expect(self) -> Any:
+        """Return the statistics of the model in hand."""
+        if self.statistics.value is None:
+            self.statistics.value = self.expectation(self.now)[1]
+        return self.statistics.value
+
+    def begin(self, model: Model) -> Step:
+        """Report on the model to begin with, before the first iteration."""
+        self.model.value = model
+        self.objective, self.statistics.value = self.expectation(model)
+        return Step(0, math.inf, self.objective)
+
     def step(self) -> Step | None:
-        """Take one iteration; its residual is the change of the objective per row."""
+        """Take one iteration, for `iterate`."""
+        return self.advance()
+
+    def advance(self) -> Step:
+        """Take one iteration: both parts, or without statistics expectation alone."""
         model = self.now
-        if self._statistics is not None:
-            model = self.maximisation(model, self._statistics)
+        if self.statistics.value is not None:
+            model = self.maximisation(model, self.statistics.value)
         objective, statistics = self.expectation(model)
         self._check(objective)
-        change = abs(objective - self.objective) / self.rows
-        self.model.value, self._statistics, self.objective = model, statistics, objective
+        change = self._change(model, objective, statistics)
+        self.model.value, self.statistics.value, self.objective = model, statistics, objective
         self.done += 1
         return Step(self.done, change, objective)
 
     def _check(self, objective: float) -> None:
         """Refuse the next model by an exception, for its objective."""
 
-    @property
-    def statistics(self) -> Any:
-        """Those of the model in hand."""
-        if self._statistics is None:
-            self._statistics = self.expectation(self.now)[1]
-        return self._statistics
+    def _change(self, model: Model, objective: float, statistics: Any) -> float:
+        """The residual of the next model: the change of the objective per row."""
+        return abs(objective - self.objective) / self.rows

@@ -69,7 +69,7 @@ def iterate(
     tol : stop when a residual is at most this; 0 disables the test.
     limit : maximum number of iterations.
     first : a report on the state before the first step.
-    store : where the state is saved every few seconds, and at the end unless it converged. If it
+    store : where the state is saved every few seconds, and at the end. If it
         holds the state of such work, the loop goes on from there, and ends as an unbroken one does.
 
     >>> from kikuchi.core.budget import Budget
@@ -102,7 +102,7 @@ def iterate(
 
     saver = None if store is None else _Saver(reports(), state, run, store)
     done, converged = run.iterate(saver or reports(), tol=tol, limit=limit, done=before)
-    if saver is not None and not converged:
+    if saver is not None:
         saver.save()
     return Ended(done, converged, residual)
 
@@ -125,12 +125,16 @@ class _Saver:
         for step in self.steps:
             self.between = True
             yield step  # which puts it in the trace
-            if self.store.due:
+            if self.store.due and (self.copies or self._is_whole):
                 self.store.save(self._arrays())
             if self.copies and time.monotonic() - last >= _SNAPSHOT_EVERY:
                 self.latest = self._arrays()
                 last = time.monotonic()
             self.between = False
+
+    @property
+    def _is_whole(self) -> bool:
+        return bool(getattr(self.state, "whole", False))
 
     def _arrays(self) -> Arrays:
         """The state, and the trace up to its last iteration."""
@@ -144,7 +148,7 @@ class _Saver:
         """Save the present state, or the last copy if a step was cut short; nothing if no step
         was ever finished.
         """
-        whole = self.between if self.copies else bool(getattr(self.state, "whole", False))
+        whole = self.between if self.copies else self._is_whole
         arrays = self._arrays() if whole else self.latest
         if arrays is not None:
             self.store.save(arrays)

@@ -67,8 +67,11 @@ class Held(Generic[T]):
         return {name: np.array(array) for name, array in self.write(self.value).items()}
 
     def load(self, arrays: Mapping[str, NDArray[Any]]) -> None:
-        """Read the value from arrays."""
-        self.value = self.read(dict(arrays)) if arrays else None
+        """Read the value from arrays; without any it is None, unless it never has any."""
+        if arrays:
+            self.value = self.read(dict(arrays))
+        elif self.to_arrays():
+            self.value = None
 
 
 @dataclass(eq=False)
@@ -86,8 +89,6 @@ class State:
         such names.
     logarithms
         Names of arrays that may contain -inf.
-    whole
-        Whether the state can be saved although a step was cut short; None if nobody knows.
 
     >>> @dataclass(eq=False)
     ... class Sweeps(State):
@@ -106,7 +107,11 @@ class State:
 
     varying: ClassVar[tuple[str, ...]] = ()
     logarithms: ClassVar[tuple[str, ...]] = ()
-    whole: ClassVar[bool | None] = None
+
+    @property
+    def whole(self) -> bool | None:
+        """Whether the state can be saved although a step was cut short; None if nobody knows."""
+        return None
 
     def to_arrays(self) -> Arrays:
         """Return copies of all fields as arrays, by name; numbers become arrays without axes."""

@@ -17,7 +17,7 @@ from kikuchi.core.run import Step
 from kikuchi.engines.loops.state import Held, Rounds
 from kikuchi.ica.bayesian.sources import Mixtures
 from kikuchi.ica.bayesian.updates import BayesianPosterior, Hyperpriors
-from kikuchi.training.checkpoint import check_sizes
+from kikuchi.training.checkpoint import check_sizes, part
 
 _FIRST_NOISE = 0.1  # of the variance of the data
 
@@ -96,7 +96,8 @@ class PruningSearch(Rounds):
         super().load(arrays)
         if len(arrays["history/rows"]):
             check_sizes(arrays, {"history/rows": "updates sources"}, sources=self.n_sources)
-        self.best.value = self.best.value or self.current.now
+        if not part(arrays, "best"):
+            self.best.value = self.current.now
 
     # ------------------------------------------------------------------ search
 
