@@ -139,6 +139,13 @@ class State:
             else:
                 setattr(self, name, type(value)(arrays[name].item()))
 
+    @classmethod
+    def from_arrays(cls, arrays: Mapping[str, NDArray[Any]]) -> Self:
+        """Return the state of arrays and numbers alone that `to_arrays` described."""
+        values = {field.name: np.array(arrays[field.name]) for field in fields(cls)}
+        numbers = {name: value.item() for name, value in values.items() if not value.ndim}
+        return cls(**(values | numbers))
+
     def copy(self) -> Self:
         """Return a state that shares no array with this one; parts must be states."""
         return type(self)(**{name: _copied(value) for name, value in self._items()})

@@ -30,7 +30,7 @@ from kikuchi.learning.data import Data
 from kikuchi.learning.learner import FitRun, Learned, Learner
 from kikuchi.learning.likelihood.dirichlet import ConditionalTables, Spread
 from kikuchi.learning.likelihood.objective import (
-    Engine,
+    InnerRuns,
     check_methods,
     clamped_phase,
     free_phase,
@@ -134,7 +134,7 @@ class VariationalEM(ExpectationLearner):
 
 @dataclass(eq=False)
 class _Engines(State):
-    engines: tuple[Engine, ...] = ()
+    engines: tuple[InnerRuns, ...] = ()
 
 
 class _Alternation(ExpectationMaximisation[Array], ABC):

@@ -10,6 +10,7 @@ Reference: HOJ-L1, LIU-D9, LIU-L2, LIU-L5, TEH-L1.
 from __future__ import annotations
 
 import dataclasses
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, NoReturn
@@ -22,18 +23,24 @@ from kikuchi.core.budget import Budget, Clock
 from kikuchi.core.errors import BudgetError, DataError, KikuchiError, MethodError
 from kikuchi.core.run import StepAborted
 from kikuchi.core.text import is_whole
-from kikuchi.engines.loops.state import State
-from kikuchi.engines.trees.engine import Watch, propagate
-from kikuchi.engines.trees.plan import TreePlan, factor_targets, make_plan, unconditioned
+from kikuchi.engines.loops.state import Held, State
+from kikuchi.engines.messages.tables import MessageState
+from kikuchi.engines.regions.regions import RegionState
+from kikuchi.engines.start import Start
+from kikuchi.engines.trees.exact import ExactEngine
+from kikuchi.engines.trees.plan import TreePlan, make_plan, unconditioned
 from kikuchi.graphs.factor_graph import FactorGraph
 from kikuchi.learning.data import Data
 from kikuchi.learning.likelihood.clamped import ClampedRows, ClampedRuns, feasible
 from kikuchi.learning.likelihood.clamped_tree import PROPAGATIONS
 from kikuchi.learning.real_numbers import MISSING
 from kikuchi.methods.beliefs import Beliefs
+from kikuchi.methods.kikuchi import Kikuchi
 from kikuchi.methods.method import Method
 from kikuchi.methods.registry import parse_method
+from kikuchi.methods.tree_reweighted import TreeReweighted
 
+Arrays = dict[str, NDArray[Any]]
 Phase = Callable[[Array, Ints | None], tuple[float, Array]]
 
 _EXACT = ("exact", "jt")
@@ -45,29 +52,51 @@ _DAMPINGS = (0.5, 0.9)
 
 
 @dataclass(eq=False, init=False)
-class Engine(State):
+class InnerRuns(State):
     """Runs of one inference method that watch the clock and count failures to converge.
 
     What happens then is `on_divergence`: `damp` repeats the run with more damping, and keeps that;
     `continue` uses what there is; `stop` ends the fit; anything else is a method to change to.
-    `level` is the number of the present alternative; `failures` of the `runs` did not converge.
+
+    Attributes
+    ----------
+    level
+        The number of the present alternative.
+    runs, failures
+        How many there were, and how many of them did not converge.
+    start
+        What a run without evidence goes on from; None for nothing.
+    tol
+        Inner inference need not be more precise than this; 0 for the tolerance of the method.
     """
 
     level: int
     runs: int
     failures: int
+    start: Held[Start]
 
-    def __init__(self, text: str, clock: Clock, on_divergence: str = "damp") -> None:
+    def __init__(
+        self, graph: FactorGraph, text: str, clock: Clock, on_divergence: str = "damp"
+    ) -> None:
+        self.graph, self.tol = graph, 0.0
+        self.start = Held(None, self._read_start, lambda start: start.state.to_arrays())
+        self._latest: Beliefs | None = None
         self.clock = clock
         self.on_divergence = on_divergence
         self.methods = _alternatives(parse_method(text), on_divergence)
         self.level, self.runs, self.failures = 0, 0, 0
 
     def load(self, arrays: Mapping[str, NDArray[Any]]) -> None:
-        """Go on as the fit that saved its engine did."""
+        """Go on as the fit that saved its runs did."""
         super().load(arrays)
         if not 0 <= self.level < len(self.methods) or min(self.runs, self.failures) < 0:
             raise DataError(f"there is no method {self.level} for inner inference")
+
+    def _read_start(self, arrays: Arrays) -> Start:
+        kind = RegionState if "b" in arrays else MessageState
+        state: State = kind.from_arrays(arrays)
+        text = self.methods[self.level].text
+        return Start(unconditioned(self.graph), text, saved=state)
 
     def run(self, graph: FactorGraph, evidence: dict[int, int] | None = None) -> Beliefs:
         """Beliefs from the present method, or from the first after it that converges."""
@@ -89,15 +118,37 @@ class Engine(State):
             left = max(limits.seconds - self.clock.seconds, 1e-3)
         budget = Budget(seconds=left, bytes=limits.bytes)
         self.runs += 1
+        start = self.start.value if evidence is None else None
         try:
-            beliefs = self.methods[self.level].run(graph, evidence=evidence, budget=budget)
+            beliefs = self._method().run(graph, evidence=evidence, budget=budget, start=start)
         except BudgetError as error:
             passed_on(error, self.clock)
         if beliefs.stopped == "interrupted":
             raise KeyboardInterrupt
         if self.clock.expired:
             raise StepAborted("seconds")
+        if evidence is None:
+            self._latest = beliefs
         return beliefs
+
+    def _method(self) -> Method:
+        """The present method, no more precise than it must be."""
+        method = self.methods[self.level]
+        if getattr(method, "tol", math.inf) >= self.tol:
+            return method
+        return dataclasses.replace(method, tol=self.tol)  # type: ignore[call-arg]
+
+    def keep(self) -> None:
+        """Start from what the last run has reached from now on."""
+        if self._latest is not None and self._latest._start is not None:
+            self.start.value = self._latest._start.as_data()
+
+    @property
+    def follows(self) -> bool:
+        """Whether runs should start from one another: where the method minimises its free energy
+        from any start, so that nothing but time depends on it.
+        """
+        return isinstance(self.methods[0], Kikuchi | TreeReweighted)
 
     @property
     def warnings(self) -> list[str]:
@@ -145,30 +196,27 @@ def passed_on(error: BudgetError, clock: Clock) -> NoReturn:
 # ---------------------------------------------------------------------- the free phase
 
 
-class ExactFree:
+def exact_free(graph: FactorGraph, clock: Clock, plan: TreePlan | None = None) -> Phase:
     """log Z and factor marginals by one junction tree, planned once."""
+    plan = plan or make_plan(unconditioned(graph), "cheapest", None, uses=PROPAGATIONS)
+    engine = ExactEngine(plan, clock)
 
-    def __init__(self, graph: FactorGraph, clock: Clock, plan: TreePlan | None = None) -> None:
-        self.graph = graph
-        self.clock = clock
-        self.plan = plan or make_plan(unconditioned(graph), "cheapest", None, uses=PROPAGATIONS)
-
-    def __call__(self, log_tables: Array, rows: Ints | None = None) -> tuple[float, Array]:
-        """log Z and the marginals of the factors."""
-        graph = self.graph.with_log_tables(log_tables)
+    def phase(log_tables: Array, rows: Ints | None = None) -> tuple[float, Array]:
         if graph.n_factors == 0:
             return float(np.log(graph.cardinalities.astype(np.float64)).sum()), np.zeros(0)
-        plan = dataclasses.replace(self.plan, conditioned=unconditioned(graph))
+        engine.set_tables(log_tables)
         try:
-            run = propagate(plan, factor_targets, Watch(self.clock))
+            marginals = engine.factor_marginals()
         except BudgetError as error:
-            passed_on(error, self.clock)
-        return run.log_z, run.out
+            passed_on(error, clock)
+        return engine.log_z(), marginals
+
+    return phase
 
 
 def free_phase(
     graph: FactorGraph, text: str, clock: Clock, on_divergence: str, *, response: bool = False
-) -> tuple[Phase, str, Engine | None]:
+) -> tuple[Phase, str, InnerRuns | None]:
     """The free phase for a method text, what was chosen, and the engine if it is approximate.
 
     `auto` is exact where one propagation takes a few seconds at most, else belief propagation. With
@@ -179,9 +227,9 @@ def free_phase(
         bytes_allowed = clock.budget.bytes
         fits = plan.complete and (bytes_allowed is None or plan.bytes <= bytes_allowed)
         if text != "auto" or (fits and plan.operations <= _MOST_OPERATIONS):
-            return ExactFree(graph, clock, plan), "exact", None
+            return exact_free(graph, clock, plan), "exact", None
         text = "bp"
-    engine = Engine(text, clock, on_divergence)
+    engine = InnerRuns(graph, text, clock, on_divergence)
 
     def phase(log_tables: Array, rows: Ints | None) -> tuple[float, Array]:
         beliefs = engine.run(graph.with_log_tables(log_tables))
@@ -217,7 +265,7 @@ def response_factors(beliefs: Beliefs) -> Array:
 
 def clamped_phase(
     graph: FactorGraph, data: Data, text: str, other: str, clock: Clock, on_divergence: str
-) -> tuple[Phase, str, Engine | None]:
+) -> tuple[Phase, str, InnerRuns | None]:
     """Statistics per row of weight, given what the rows observe.
 
     `text` is `exact`, a method, or `auto`: exact where the trees fit, else the method `other`.
@@ -231,7 +279,7 @@ def clamped_phase(
         if rows is not None:
             return _exact_phase(rows), "exact", None
         text = other if other not in (*_EXACT, "auto") else "bp"
-    engine = Engine(text, clock, on_divergence)
+    engine = InnerRuns(graph, text, clock, on_divergence)
     runs = ClampedRuns(data, engine.run)
 
     def phase(log_tables: Array, rows: Ints | None) -> tuple[float, Array]:
@@ -271,7 +319,7 @@ class Likelihood(State):
     `inputs` are variables that every row observes; then it is the conditional log-likelihood.
     """
 
-    engines: tuple[Engine, ...]
+    engines: tuple[InnerRuns, ...]
 
     def __init__(
         self,
@@ -330,6 +378,17 @@ class Likelihood(State):
         return value, gradient
 
     # ------------------------------------------------------------------ reports
+
+    def follow(self) -> None:
+        """Let runs of the free phase start from the last one, where that changes no answer."""
+        for engine in self.engines:
+            if engine.follows:
+                engine.keep()
+
+    def loosen(self, tol: float) -> None:
+        """Let inner inference end at this tolerance."""
+        for engine in self.engines:
+            engine.tol = tol
 
     @property
     def warnings(self) -> list[str]:
