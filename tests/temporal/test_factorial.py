@@ -23,6 +23,7 @@ from kikuchi.temporal import (
     HiddenMarkov,
 )
 from kikuchi.temporal.chains.exact import exact_chains
+from kikuchi.temporal.chains.factorial import _Memory
 from kikuchi.temporal.chains.propagation import propagate_chains
 from kikuchi.temporal.chains.structured import mean_field_chains
 from kikuchi.temporal.sequences import read_sequences
@@ -233,7 +234,7 @@ def test_learning_raises_the_bound_along_its_gradient(categories: int) -> None:
         )
 
     start = [mean_field_chains(model, t, tol=1e-13).beliefs for t in sequences.tables]
-    hmm._beliefs = [b.copy() for b in start]
+    hmm._memory = _Memory({str(k): b.copy() for k, b in enumerate(start)})
     at = hmm._pack(model)
     slope = hmm._gradient(model, hmm._expectation(model, sequences)[1])
     for i in np.random.default_rng(0).choice(len(at), 8, replace=False):

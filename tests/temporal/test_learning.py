@@ -13,6 +13,7 @@ import pytest
 from sklearn.exceptions import ConvergenceWarning, NotFittedError
 
 from kikuchi.core.errors import KikuchiError, ModelError
+from kikuchi.engines.loops.state import Held
 from kikuchi.temporal import (
     HMM,
     FactorialHMM,
@@ -22,7 +23,7 @@ from kikuchi.temporal import (
     StateSpace,
     TemporalICA,
 )
-from kikuchi.temporal.base import ExpectationMaximisation
+from kikuchi.temporal.ascent import SeriesEM
 from kikuchi.temporal.sequences import read_sequences
 from kikuchi.temporal.state_space.coordinates import gradient, pack, unpack
 from kikuchi.temporal.state_space.inference import filter_states, sample_states
@@ -355,14 +356,10 @@ def test_an_iteration_that_fails_keeps_the_parameters_before_it() -> None:
         def __init__(self, level: int) -> None:
             self.level = level
 
-        def to_arrays(self) -> Any:
-            return {"level": np.array(self.level)}
-
-    em: Any = ExpectationMaximisation(
-        Level(0), expectation, lambda m, s: Level(s + 1), lambda a: Level(int(a["level"])), 1
-    )
-    assert [step.objective for step in em.steps()] == [0.0, 1.0, 2.0]
-    assert em.model.level == 2 and em.failure == "too high"
-    em = ExpectationMaximisation(Level(5), expectation, lambda m, s: m, Level, 1)
+    em: Any = SeriesEM(Held(Level(0), Level), expectation, lambda m, s: Level(s + 1))
+    assert [em.step().objective for _ in range(3)] == [0.0, 1.0, 2.0]
+    assert em.step() is None
+    assert em.now.level == 2 and em.failure == "too high"
+    em = SeriesEM(Held(Level(5), Level), expectation, lambda m, s: m)
     with pytest.raises(ModelError, match="too high"):
-        next(em.steps())
+        em.step()

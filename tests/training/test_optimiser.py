@@ -74,11 +74,11 @@ def test_other_optimisers_are_optax_and_go_on_from_their_state(name: str, dtype)
     half = None
     for k, ascent in enumerate(slopes(dtype, 12)):
         if k == 6:
-            half = (machine.copy(), {n: a.copy() for n, a in updater.state.items()})
+            half = (machine.copy(), {n: a.copy() for n, a in updater.to_arrays().items()})
         updater.step(ascent, k // 4, k % 4)
     other, state = half
     again = options.start(other, 4, 3)
-    again.restore(state)
+    again.load(state)
     for k, ascent in list(enumerate(slopes(dtype, 12)))[6:]:
         again.step(ascent, k // 4, k % 4)
     for n, array in machine.parameters.items():

@@ -184,8 +184,9 @@ def test_ctrl_c_waits_for_the_update_and_the_rest_ends_with_the_same_numbers(
     child.send_signal(signal.SIGINT)
     *_, last = child.communicate(timeout=100)[0].strip().splitlines()
     assert child.returncode == 0 and last.startswith("interrupted [0.]")
-    arrays, facts = load(tmp_path / "cut", ("kikuchi checkpoint",))
-    assert arrays["rule/half"][0] == 0 and arrays["rule/count"][0] == facts["progress"]["update"]
+    arrays, _ = load(tmp_path / "cut", ("kikuchi checkpoint",))
+    assert arrays["updates/chains/half"][0] == 0
+    assert arrays["updates/chains/count"][0] == arrays["at/update"]
     rest, _ = run(str(tmp_path / "cut")).communicate(timeout=100)
     assert rest == whole and rest.startswith("epochs")
 

@@ -30,6 +30,8 @@ from kikuchi.core.interrupts import safe_interrupts
 from kikuchi.core.options import option
 from kikuchi.core.run import Run
 from kikuchi.core.seeds import generator
+from kikuchi.engines.loops.iterate import iterate
+from kikuchi.engines.loops.state import Iterations
 from kikuchi.training.checkpoint import Arrays
 from kikuchi.training.estimator import (
     Estimator,
@@ -38,7 +40,7 @@ from kikuchi.training.estimator import (
     of_type,
     validate_data,
 )
-from kikuchi.training.resuming import StateFile, fit_checkpoint, iterate_resumable
+from kikuchi.training.resuming import fit_store
 
 _BLOCK = 512  # rows of one prediction; fewer are padded to a power of two, so that few are compiled
 _NO_EFFECT = 0.01  # standard deviations of the output per standard deviation of an input
@@ -157,17 +159,15 @@ class BayesianNetworkEstimator(Estimator, NetworkResults):
             starts = random_starts(self._network, self.restarts, rng, networks)
             fit = VariationalFit(problem, starts, self.max_iter, self.tol)
             run = self._bound_run()
-            checkpoint = fit_checkpoint(self, np.column_stack([rows, targets]))
-            store = None if checkpoint is None else StateFile(checkpoint)
+            store = fit_store(self, np.column_stack([rows, targets]))
             limit = (self.restarts + 2) * (self.max_iter + 1) + MOST_HELD
-            steps = fit.steps()
-            done, converged = iterate_resumable(run, fit, steps, store, tol=self.tol, limit=limit)
+            ended = iterate(VariationalFit.step, fit, run, tol=self.tol, limit=limit, store=store)
             if fit.ascent is None:
                 raise KeyboardInterrupt
             flat, weights = fit.answer()
             self._problem_, self.pruning_, self.columns_ = problem, [], []
             self._keep(flat, weights)
-        self._conclude(run, done, converged)
+        self._conclude(run, ended.iterations, ended.converged)
         return self
 
     def _standardise(self, rows: Array) -> None:
@@ -309,7 +309,7 @@ class BayesianNetworkEstimator(Estimator, NetworkResults):
             pruning = Pruning(self._problem_, self._flat, units, self.tol, weights)
             run = self._bound_run()
             limit = 2 * len(self._weights.kept) + 64
-            run.iterate(pruning.steps(), tol=0.0, limit=limit)
+            iterate(lambda _: pruning.step(), Iterations(), run, tol=0.0, limit=limit)
             self._keep(pruning.flat, pruning.weights)
             shift = run.offset
         for trial in pruning.path():

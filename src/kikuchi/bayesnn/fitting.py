@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, ClassVar
 
@@ -39,8 +39,9 @@ from kikuchi.bayesnn.posteriors import DiagonalPosterior, WeightPosterior, Weigh
 from kikuchi.core.arrays import Array
 from kikuchi.core.errors import DataError
 from kikuchi.core.lbfgs import Lbfgs
-from kikuchi.core.run import State, Step, StepAborted
-from kikuchi.training.checkpoint import check_sizes, part, prefixed
+from kikuchi.core.run import Step, StepAborted
+from kikuchi.engines.loops.state import Held, State
+from kikuchi.training.checkpoint import check_sizes, prefixed
 
 _START_ALPHA = 0.3
 _START_BETAS = (200.0, 20.0)  # precisions of the noise at the mode where restarts begin, in turn
@@ -130,28 +131,68 @@ class NetworkProblem:
         return np.concatenate(alpha), 1.0 if found.beta is None else float(found.beta.mean)
 
 
-@dataclass
-class VariationalFit:
-    """The stages of a fit; everything that the next step depends on is in `state`."""
+@dataclass(eq=False, init=False)
+class VariationalFit(State):
+    """The stages of a fit: a restart each, the family asked for with some parameters held, and that
+    family.
 
-    varying: ClassVar[tuple[str, ...]] = ("bounds", "held", "scale", "best/", "ascent/")
+    Attributes
+    ----------
+    stage
+        The stage of the last step; -1 before the first.
+    done
+        Steps of all stages.
+    tried
+        Distances of components from the best that were tried.
+    round_ends
+        The step of the stage after which parameters are measured in other units.
+    stuck
+        Whether the last step found no better point.
+    starts
+        Weights that restarts begin with.
+    bounds
+        The bound after each step of the stage.
+    best_bound, best
+        The best of the restarts: its bound, means, standard deviations and free log rates.
+    scale
+        Units of the parameters.
+    held_bound, held
+        The best of the distances.
+    descent
+        L-BFGS of the stage.
+    """
 
-    problem: NetworkProblem
+    varying: ClassVar[tuple[str, ...]] = ("bounds", "held", "scale", "best/", "descent/")
+
+    stage: int
+    done: int
+    tried: int
+    round_ends: int
+    stuck: bool
     starts: Array
-    max_iter: int
-    tol: float
-    stage: int = -1
-    iterations: int = 0
-    tried: int = 0
-    round_ends: int = 0
-    stuck: bool = False
-    bounds: list[float] = field(default_factory=list)
-    best_bound: float = -np.inf
-    best: dict[str, Array] = field(default_factory=dict)
-    scale: Array = field(default_factory=lambda: np.ones(1))
-    held_bound: float = -np.inf
-    held: Array = field(default_factory=lambda: np.zeros(0))
-    ascent: Lbfgs | None = None
+    bounds: list[float]
+    best_bound: float
+    best: dict[str, Array]
+    scale: Array
+    held_bound: float
+    held: Array
+    descent: Held[Lbfgs]
+
+    def __init__(self, problem: NetworkProblem, starts: Array, max_iter: int, tol: float) -> None:
+        self.problem, self.starts, self.max_iter, self.tol = problem, starts, max_iter, tol
+        self.stage, self.done, self.tried, self.round_ends, self.stuck = -1, 0, 0, 0, False
+        self.bounds, self.best_bound, self.best = [], -np.inf, {}
+        self.scale, self.held_bound, self.held = np.ones(1), -np.inf, np.zeros(0)
+        self.descent = Held(None, self._read_descent, lambda descent: descent.state)
+
+    @property
+    def ascent(self) -> Lbfgs | None:
+        """L-BFGS of the stage; None before the first step."""
+        return self.descent.value
+
+    @ascent.setter
+    def ascent(self, ascent: Lbfgs | None) -> None:
+        self.descent.value = ascent
 
     @property
     def network(self) -> Network:
@@ -181,20 +222,19 @@ class VariationalFit:
 
     # ------------------------------------------------------------------ going
 
-    def steps(self) -> Iterator[Step]:
-        """One step of L-BFGS after the other; the residual of the last stage is the rise of the
-        bound in the last steps.
+    def step(self) -> Step:
+        """Take a step of L-BFGS; the residual of the last stage is the rise of the bound in the
+        last steps.
         """
-        while True:
-            with self._whole_or_not_at_all():
-                ascent = self._advance()
-            self.stuck = not ascent.step()
-            self.iterations += 1
-            self.bounds.append(-ascent.value)
-            if not np.isfinite(self.bounds[-1]):
-                raise StepAborted("diverged")
-            residual = self._risen if self.last else np.nan
-            yield Step(self.iterations, residual, objective=self.bounds[-1])
+        with self._whole_or_not_at_all():
+            ascent = self._advance()
+        self.stuck = not ascent.step()
+        self.done += 1
+        self.bounds.append(-ascent.value)
+        if not np.isfinite(self.bounds[-1]):
+            raise StepAborted("diverged")
+        residual = self._risen if self.last else np.nan
+        return Step(self.done, residual, objective=self.bounds[-1])
 
     @property
     def _risen(self) -> float:
@@ -321,50 +361,24 @@ class VariationalFit:
 
     # ------------------------------------------------------------------ checkpoints
 
-    def state(self) -> State:
-        """Everything that the next step depends on."""
-        numbers = np.array([self.stage, self.iterations, self.tried, self.round_ends, self.stuck])
-        return {
-            "iterations": np.array(self.iterations),
-            "numbers": numbers,
-            "starts": self.starts,
-            "bounds": np.array(self.bounds),
-            "best_bound": np.array(self.best_bound),
-            "held_bound": np.array(self.held_bound),
-            "held": self.held,
-            "scale": self.scale,
-            **prefixed(self.best, "best"),
-            **prefixed({} if self.ascent is None else self.ascent.state, "ascent"),
-        }
-
-    def restore(self, state: State) -> None:
-        """Go on where the state was taken."""
-        numbers = [int(n) for n in state["numbers"]]
-        self.stage, self.iterations, self.tried, self.round_ends, stuck = numbers
-        self.stuck = bool(stuck)
-        self.starts, self.scale = np.asarray(state["starts"]), np.asarray(state["scale"])
-        self.bounds = state["bounds"].tolist()
-        self.best_bound, self.best = float(state["best_bound"]), part(state, "best")
-        self.held_bound, self.held = float(state["held_bound"]), np.asarray(state["held"])
-        self._check_sizes(state)
-        ascending = part(state, "ascent")
-        self.ascent = self.problem.ascent(
-            self.family, ascending["point"], self.weights, hold=self.holding, state=ascending
-        )
-
-    def _check_sizes(self, state: State) -> None:
-        """Refuse a state whose stage or sizes are not those of this problem."""
-        posterior, best = self.problem.posterior, part(state, "best")
+    def _read_descent(self, arrays: dict[str, Any]) -> Lbfgs:
+        """L-BFGS of a saved stage; refuses a stage or sizes that are not those of this problem."""
+        posterior = self.problem.posterior
         if not 0 <= self.stage <= len(self.starts) + 1 or not self.bounds:
             raise DataError(f"there is no stage {self.stage} with {len(self.bounds)} steps")
         free = posterior.n_networks * len(precisions(self.network, self.problem.prior).free)
         sizes = {"point": self.family.size + free, "held": posterior.size + free, "free": free}
-        layout = {"scale": "weights", "ascent/point": "point"}
-        if best or self.stage >= len(self.starts):
+        layout = {"scale": "weights", "descent/point": "point"}
+        if self.best or self.stage >= len(self.starts):
             layout |= {"best/mean": "weights", "best/sd": "weights", "best/free": "free"}
-        if state["held"].size or (self.last and posterior.held.any()):
+        if self.held.size or (self.last and posterior.held.any()):
             layout["held"] = "held"
+        state = {"scale": self.scale, "held": self.held, "descent/point": arrays["point"]}
+        state |= prefixed(self.best, "best")
         check_sizes(state, layout, weights=posterior.n_weights, **sizes)
+        return self.problem.ascent(
+            self.family, arrays["point"], self.weights, hold=self.holding, state=arrays
+        )
 
 
 def random_starts(

@@ -10,7 +10,6 @@ Reference: LAW-L11, LAW-T21.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -54,6 +53,9 @@ class Pruning:
     tol: float
     single: bool = False
     trials: list[Removal] = field(default_factory=list)
+    going: list[str] | None = None  # kinds of which some may go, the next first
+    share: int = 0  # of single weights, tried next
+    bound: float = -np.inf
 
     def effective_parameters(self, found: EvidenceBound | None = None) -> Array:
         """1 - <alpha> var(w) of each weight; 0 for weights that were removed."""
@@ -77,28 +79,36 @@ class Pruning:
             "input": np.tile(network.inputs, count),
         }
 
-    def steps(self) -> Iterator[Step]:
-        """One trial after the other, until neither a unit nor an input can go; then weights."""
-        bound = float(final_bound(self.problem, self.flat, self.weights).value)
-        going = self.owners()
-        while going:
-            for what, owners in list(going.items()):
-                index = self._candidate(owners)
-                if index is None or not self._try(what, owners == index, index, bound).kept:
-                    del going[what]
-                if index is not None:
-                    bound = max(bound, self.trials[-1].after)
-                    yield Step(len(self.trials), objective=bound)
-        share = self.weights.kept.shape[0] // 4 if self.single else 0
-        while share:
-            order = self._weights_by_effect()
-            gone = np.zeros(self.weights.kept.shape[0], dtype=bool)
-            gone[order[:share]] = True
-            removal = self._try("weight", gone, int(order[0]), bound)
-            bound = max(bound, removal.after)
-            yield Step(len(self.trials), objective=bound)
-            left = len(self._weights_by_effect())
-            share = min(share, left // 2) if removal.kept else share // 2
+    def step(self) -> Step | None:
+        """Try a removal: of the units and inputs in turn until neither can go, then of weights;
+        None where nothing is left to try.
+        """
+        if self.going is None:
+            self.bound = float(final_bound(self.problem, self.flat, self.weights).value)
+            self.going = list(self.owners())
+            self.share = self.weights.kept.shape[0] // 4 if self.single else 0
+        while self.going:
+            what = self.going.pop(0)
+            owners = self.owners()[what]
+            index = self._candidate(owners)
+            if index is None:
+                continue
+            if self._try(what, owners == index, index, self.bound).kept:
+                self.going.append(what)
+            return self._report()
+        if not self.share:
+            return None
+        order = self._weights_by_effect()
+        gone = np.zeros(self.weights.kept.shape[0], dtype=bool)
+        gone[order[: self.share]] = True
+        removal = self._try("weight", gone, int(order[0]), self.bound)
+        left = len(self._weights_by_effect())
+        self.share = min(self.share, left // 2) if removal.kept else self.share // 2
+        return self._report()
+
+    def _report(self) -> Step:
+        self.bound = max(self.bound, self.trials[-1].after)
+        return Step(len(self.trials), objective=self.bound)
 
     def _weights_by_effect(self) -> Indices:
         """Weights that are left, those with the fewest effective parameters first; no biases of the

@@ -7,7 +7,7 @@ linear classifier of its own, with the inferred states as targets.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import KW_ONLY, dataclass
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple, Self
@@ -21,11 +21,13 @@ from kikuchi.core.arrays import Array, Ints
 from kikuchi.core.errors import DataError, MethodError
 from kikuchi.core.interrupts import safe_interrupts
 from kikuchi.core.options import option
-from kikuchi.core.run import State, Step
+from kikuchi.core.run import Step
 from kikuchi.core.seeds import generator, kernel_seeds
+from kikuchi.engines.loops.iterate import iterate
+from kikuchi.engines.loops.state import State
 from kikuchi.training.checkpoint import Arrays, check_sizes, read_labels
 from kikuchi.training.estimator import Estimator, check_is_fitted, validate_data
-from kikuchi.training.resuming import StateFile, fit_checkpoint, iterate_resumable
+from kikuchi.training.resuming import fit_store
 from kikuchi.training.trainer import limited_threads
 
 if TYPE_CHECKING:
@@ -223,11 +225,10 @@ class ThresholdNetworkClassifier(ClassifierMixin, Estimator):  # type: ignore[mi
         work = _Rounds(self, (rows.shape[1], *sizes, outputs), rows, targets)
         run = self._run()
         run.trace.objective_name = "training errors"
-        checkpoint = fit_checkpoint(self, np.column_stack([rows, codes]))
-        store = None if checkpoint is None else StateFile(checkpoint)
+        store = fit_store(self, np.column_stack([rows, codes]))
         limit = self.networks * self.rounds
         with limited_threads(1):
-            done, _ = iterate_resumable(run, work, work.steps(), store, tol=0.0, limit=limit)
+            ended = iterate(_Rounds.step, work, run, tol=0.0, limit=limit, store=store)
         if not len(work.kept):
             raise KeyboardInterrupt
         self._choose(work, rows, targets)
@@ -238,7 +239,7 @@ class ThresholdNetworkClassifier(ClassifierMixin, Estimator):  # type: ignore[mi
         if not stored:
             worst = int(self.training_errors_.max())
             remarks.append(f"not all training rows are stored: up to {worst} of {len(rows)} wrong")
-        self._ended(done, stopped, stored and whole, remarks, run.trace)
+        self._ended(ended.iterations, stopped, stored and whole, remarks, run.trace)
         return self
 
     def _checked(self, X: ArrayLike, y: ArrayLike) -> tuple[Array, Ints]:
@@ -332,10 +333,26 @@ class ThresholdNetworkClassifier(ClassifierMixin, Estimator):  # type: ignore[mi
         self.trace_.objective_name = "training errors"
 
 
-class _Rounds:
-    """Rounds of inference and learning over all networks, which can be stopped and taken up."""
+@dataclass(eq=False, init=False)
+class _Rounds(State):
+    """Rounds of inference and learning over all networks.
 
-    varying = ("kept",)
+    Attributes
+    ----------
+    current
+        The weights of the network that learns.
+    kept
+        The best weights of each network so far.
+    fewest
+        Errors of the last of them.
+    """
+
+    varying: ClassVar[tuple[str, ...]] = ("kept",)
+
+    current: Array
+    kept: Array
+    fewest: float
+    done: int
 
     def __init__(
         self, options: ThresholdNetworkClassifier, sizes: tuple[int, ...], rows: Array,
@@ -352,38 +369,28 @@ class _Rounds:
         size = ThresholdNetwork.random(sizes, rng).weights.size
         self.current = np.zeros(size)
         self.kept = np.zeros((0, size))
-        self.fewest = np.inf
-        self.iterations = 0
+        self.fewest, self.done = np.inf, 0
 
-    def state(self) -> State:
-        """All that the next round depends on."""
-        return {
-            "current": self.current,
-            "kept": self.kept,
-            "fewest": np.array(self.fewest),
-            "iterations": np.array(self.iterations),
-        }
+    def load(self, arrays: Mapping[str, Array]) -> None:
+        """Take the values that `to_arrays` described."""
+        begun = -(-int(arrays["done"]) // self.options.rounds)
+        check_sizes(arrays, {"kept": "networks weights"}, networks=begun, weights=self.current.size)
+        super().load(arrays)
 
-    def restore(self, state: State) -> None:
-        """Go on from there."""
-        begun = -(-int(state["iterations"]) // self.options.rounds)
-        check_sizes(state, {"kept": "networks weights"}, networks=begun, weights=self.current.size)
-        self.current, self.kept = np.array(state["current"]), np.array(state["kept"])
-        self.fewest, self.iterations = float(state["fewest"]), int(state["iterations"])
-
-    def steps(self) -> Iterator[Step]:
-        """One round of one network after the other."""
+    def step(self) -> Step | None:
+        """Take one round of one network after the other."""
         rounds = self.options.rounds
-        while self.iterations < rounds * self.options.networks:
-            number, turn = divmod(self.iterations, rounds)
-            rng = np.random.default_rng([int(self.seeds[number]), turn])
-            if turn == 0:
-                first = ThresholdNetwork.random(self.sizes, rng).weights
-                self.current, self.fewest = first, np.inf
-            if self.fewest > 0 or turn <= _LOOSE:  # else all is stored, with whole margins
-                self._round(turn, rng, new=turn == 0)
-            self.iterations += 1
-            yield Step(self.iterations, objective=float(self.fewest))
+        if self.done == rounds * self.options.networks:
+            return None
+        number, turn = divmod(self.done, rounds)
+        rng = np.random.default_rng([int(self.seeds[number]), turn])
+        if turn == 0:
+            first = ThresholdNetwork.random(self.sizes, rng).weights
+            self.current, self.fewest = first, np.inf
+        if self.fewest > 0 or turn <= _LOOSE:  # else all is stored, with whole margins
+            self._round(turn, rng, new=turn == 0)
+        self.done += 1
+        return Step(self.done, objective=float(self.fewest))
 
     def _round(self, turn: int, rng: np.random.Generator, new: bool) -> None:
         net = ThresholdNetwork(self.sizes, self.current.copy())

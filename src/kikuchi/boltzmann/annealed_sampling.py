@@ -17,8 +17,7 @@ The rows and the states that chains visit are summed in this way.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import InitVar, dataclass
 from itertools import pairwise
 from typing import Any
 
@@ -29,13 +28,11 @@ from kikuchi.boltzmann.exact import as_rows, exact_samples, side_states
 from kikuchi.boltzmann.gibbs_chains import TemperedChains, draw_side
 from kikuchi.boltzmann.machine import Machine
 from kikuchi.boltzmann.units import BinaryUnits, GaussianUnits, Units
-from kikuchi.core.budget import Budget
-from kikuchi.core.errors import BudgetError, MethodError
+from kikuchi.core.errors import MethodError
 from kikuchi.core.numerics import logsumexp
-from kikuchi.core.progress import silent
-from kikuchi.core.run import Run, Step
+from kikuchi.core.run import Run
 from kikuchi.core.seeds import Seed, generator
-from kikuchi.core.trace import Trace
+from kikuchi.engines.loops.annealing import AnnealedBatches
 from kikuchi.engines.sampling.annealing import LogZ, Schedule, beta_steps, bracket
 
 Array = NDArray[Any]
@@ -88,13 +85,9 @@ def ais(
     if chains < 2 or batches < 1:
         raise MethodError("ais: at least two chains and one batch are needed")
     steps = beta_steps(betas, schedule)
-    run = run or Run(Budget().start(), silent, Trace(objective_name="log Z"))
     path = _Path(machine, data)
     work = _Work(path, steps, chains, reverse, confidence, burn_in, generator(random_state), run)
-    run.iterate(work.batches(), tol=width, limit=batches)
-    if run.stopped == "diverged":  # the last batch was cut short by the clock
-        run.stopped = "seconds"
-    return work.answer()
+    return work.batches(width, batches)
 
 
 # ---------------------------------------------------------------------- the path
@@ -242,7 +235,7 @@ def _turned(machine: Machine) -> Machine:
 
 
 @dataclass(eq=False)
-class _Work:
+class _Work(AnnealedBatches):
     """Batches of chains, and the bracket so far."""
 
     path: _Path
@@ -252,33 +245,22 @@ class _Work:
     confidence: float
     burn_in: int
     rng: np.random.Generator
-    run: Run
+    given_run: InitVar[Run | None]
 
-    def __post_init__(self) -> None:
-        self.up: list[Array] = []
-        self.down: list[Array] = []
+    def __post_init__(self, given_run: Run | None) -> None:
+        super().__init__(given_run)
         self.proven = _ProvenSum(self.path)
         self.tempered: TemperedChains | None = None
         count = side_states(self.path.machine)
         self.exact_starts = self.reverse and count <= _MOST_FOR_EXACT_SAMPLES
 
-    def batches(self) -> Iterator[Step]:
-        """One batch after the other, each with the bracket that is then known."""
-        while True:
-            up = self._anneal(self.steps, *self.path.base_states(self.chains, self.rng))
-            if up is None:
-                return
-            down = self._anneal(self.steps[::-1], *self._samples()) if self.reverse else None
-            if self.reverse and down is None:
-                return
-            self.up.append(up)
-            if down is not None:
-                self.down.append(down)
-            found = self._bracket()
-            yield Step(
-                len(self.up), found.width, objective=found.estimate,
-                lower=found.lower, upper=found.upper,
-            )  # fmt: skip
+    def lead(self) -> tuple[Array, Array] | None:
+        """Log weights of a batch in both directions; None if the time ended before."""
+        up = self._anneal(self.steps, *self.path.base_states(self.chains, self.rng))
+        if up is None or not self.reverse:
+            return None if up is None else (up, np.empty(0))
+        down = self._anneal(self.steps[::-1], *self._samples())
+        return None if down is None else (up, down)
 
     def _anneal(self, steps: Array, v: Array, h: Array) -> Array | None:
         """Log weights of chains led along the steps; None if the time ended before. States at
@@ -324,28 +306,16 @@ class _Work:
 
     # ------------------------------------------------------------------ answers
 
-    def answer(self) -> LogZ:
+    def bracket(self) -> LogZ:
         """The bracket of all finished batches."""
-        if not self.up and self.run.stopped == "interrupted":
-            raise KeyboardInterrupt
-        if not self.up:
-            raise BudgetError(
-                "ais: the time was over before one batch of chains was; use fewer betas or chains, "
-                "or more seconds"
-            )
-        return self._bracket()
-
-    def _bracket(self) -> LogZ:
-        down = np.concatenate(self.down) if self.down else np.empty(0)
         groups: list[Array] = []
         if self.tempered is not None and self.path.rows is not None and self.chains >= 4:
             half = self.chains // 2
             parts = (slice(None, half), slice(half, None))
-            groups = [np.concatenate([batch[p] for batch in self.down]) for p in parts]
+            groups = [np.concatenate([batch[p] for batch in self.backward]) for p in parts]
         return bracket(
             self.path.log_z_base,
-            np.concatenate(self.up),
-            down,
+            *self.weights,
             self.confidence,
             exact_starts=self.exact_starts,
             stopped=self.run.stopped,

@@ -11,10 +11,9 @@ unbiased.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import InitVar, dataclass
 from functools import partial
-from typing import Any
+from typing import Any, ClassVar
 
 import jax
 import jax.numpy as jnp
@@ -22,15 +21,13 @@ import numpy as np
 from jax import lax
 
 from kikuchi.core.arrays import Array
-from kikuchi.core.budget import Budget
-from kikuchi.core.errors import BudgetError, MethodError
-from kikuchi.core.progress import silent
-from kikuchi.core.run import Run, Step
+from kikuchi.core.errors import MethodError
+from kikuchi.core.run import Run
 from kikuchi.core.seeds import Seed, generator
-from kikuchi.core.trace import Trace
 from kikuchi.energy.energies import Energy, square_experts
 from kikuchi.energy.radial import RadialMap
 from kikuchi.energy.samplers import ChainMoves
+from kikuchi.engines.loops.annealing import AnnealedBatches
 from kikuchi.engines.sampling.annealing import LogZ, beta_steps, bracket
 from kikuchi.training.optimiser import precision
 
@@ -153,33 +150,24 @@ def annealed_log_z(
     >>> bool(found.lower < -np.log(0.95) < found.upper)
     True
     """
-    run = run or Run(Budget().start(), silent, Trace(objective_name="log Z"))
     with precision(parameters):
         key = jax.random.key(int(generator(random_state).integers(2**31)))
         work = _Annealing(energy, parameters, rows, run, key, **options)
         if work.chains < 2 or batches < 1 or work.replicas < 2:
             raise MethodError("log_z: at least two chains, one batch and two replicas are needed")
-        run.iterate(work.batches(), tol=width, limit=batches)
-        if run.stopped == "diverged":  # the last batch was cut short by the clock
-            run.stopped = "seconds"
-        if not work.up and run.stopped == "interrupted":
-            raise KeyboardInterrupt
-        if not work.up:
-            raise BudgetError(
-                "log_z: the time was over before one batch of chains was; use fewer betas or "
-                "chains, or more seconds"
-            )
-        return work.bracket()
+        return work.batches(width, batches)
 
 
 @dataclass(eq=False)
-class _Annealing:
+class _Annealing(AnnealedBatches):
     """Batches of chains, and the bracket so far."""
+
+    name: ClassVar[str] = "log_z"
 
     energy: Energy
     parameters: Any
     rows: Array
-    run: Run
+    given_run: InitVar[Run | None]
     key: Any
     betas: Any = 500
     chains: int = 100
@@ -188,7 +176,8 @@ class _Annealing:
     replicas: int = 12
     confidence: float = 0.95
 
-    def __post_init__(self) -> None:
+    def __post_init__(self, given_run: Run | None) -> None:
+        super().__init__(given_run)
         self.betas = beta_steps(self.betas, "sigmoid")
         self.moves = ChainMoves("hmc", self.leapfrogs, 0.85)
         self.parameters = jax.tree.map(jnp.asarray, self.parameters)
@@ -200,36 +189,24 @@ class _Annealing:
         self.square = square_experts(self.energy, self.parameters)
         self.sizes: Array | None = None
         self.tempered: Any = None
-        self.up: list[Array] = []
-        self.down: list[Array] = []
 
-    def batches(self) -> Iterator[Step]:
-        """One batch after the other, each with the bracket that is then known."""
+    def lead(self) -> tuple[Array, Array] | None:
+        """Log weights of a batch in both directions; None if the time ended before."""
         if self.sizes is None and not self._pilot():
-            return
-        while True:
-            up = self._lead(self._standard(), self.betas, self.sizes)
-            if up is None:
-                return
-            assert self.sizes is not None
-            sizes = np.concatenate([self.sizes[-2::-1], self.sizes[:1]])
-            down = self._lead(self._samples(), self.betas[::-1], sizes)
-            if down is None:
-                return
-            self.up.append(up)
-            self.down.append(down)
-            found = self.bracket()
-            yield Step(
-                len(self.up), found.width, objective=found.estimate,
-                lower=found.lower, upper=found.upper,
-            )  # fmt: skip
+            return None
+        up = self._lead(self._standard(), self.betas, self.sizes)
+        if up is None:
+            return None
+        assert self.sizes is not None
+        sizes = np.concatenate([self.sizes[-2::-1], self.sizes[:1]])
+        down = self._lead(self._samples(), self.betas[::-1], sizes)
+        return None if down is None else (up, down)
 
     def bracket(self) -> LogZ:
         """The bracket of all finished batches."""
         return bracket(
             self.log_z_base,
-            np.concatenate(self.up),
-            np.concatenate(self.down),
+            *self.weights,
             self.confidence,
             exact_starts=self.square is not None,
             stopped=self.run.stopped,

@@ -20,6 +20,7 @@ from kikuchi.core.log import warn_caller
 from kikuchi.core.options import option
 from kikuchi.core.run import Run
 from kikuchi.core.seeds import Seed, generator
+from kikuchi.engines.loops.iterate import iterate
 from kikuchi.flows.densities import (
     BaseFloor,
     FlowDensity,
@@ -60,7 +61,7 @@ from kikuchi.training.estimator import (
     ending_remarks,
 )
 from kikuchi.training.optimiser import Optimiser
-from kikuchi.training.resuming import StateFile, fit_checkpoint, iterate_resumable
+from kikuchi.training.resuming import fit_store
 from kikuchi.training.trainer import COMPLETE, Training, limited_threads
 
 _FEWEST_HELD_OUT = 2
@@ -284,17 +285,17 @@ class _FlowEstimator(FeatureTransformer, FlowOptions):
         em = FlowEM(model, rows, judged, step, self.temperature, self.patience)
         run = self._run()
         run.trace.objective_name = FlowRule.objective_name
-        kept = fit_checkpoint(self, rows)
-        store = None if kept is None else StateFile(kept)
+        store = fit_store(self, rows)
         with limited_threads(self.threads):
-            done, met = iterate_resumable(run, em, em.steps(), store, tol=self.tol, limit=epochs)
-        stopped = "validation" if em.exhausted else "converged" if met else run.stopped
+            ended = iterate(FlowEM.step, em, run, tol=self.tol, limit=epochs, store=store)
+        found = "converged" if ended.converged else run.stopped
+        stopped = "validation" if em.judged.exhausted else found
         stopped = "epochs" if stopped == "iterations" else stopped
-        self.validation_scores_ = [s + self._log_det for s in em.scores]
-        self.model_, self._rng, self._state = em.best, rng, None
+        self.validation_scores_ = [s + self._log_det for s in em.judged.scores]
+        self.model_, self._rng, self._state = em.judged.best.now, rng, None
         met = stopped in ("converged", "validation")
         remarks = [] if stopped == "epochs" else ending_remarks(stopped, met, "log-likelihood", "")
-        self._ended(done, stopped, met, remarks, run.trace)
+        self._ended(ended.iterations, stopped, met, remarks, run.trace)
 
     @property
     def _log_det(self) -> float:

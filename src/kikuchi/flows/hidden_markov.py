@@ -23,11 +23,13 @@ from kikuchi.core.answer import attributes
 from kikuchi.core.arrays import Array, Ints
 from kikuchi.core.budget import Budget, Clock
 from kikuchi.core.errors import DataError, MethodError
+from kikuchi.core.named_arrays import from_json_array, json_array
 from kikuchi.core.options import option
 from kikuchi.core.run import Run
+from kikuchi.engines.loops.state import Held, State
 from kikuchi.flows.bijections import FLOWS
 from kikuchi.flows.densities import FlowDensity, FlowSpec, drawn_rows, evaluate_joint, in_parts
-from kikuchi.flows.learning import MaximisationStep, responsibilities
+from kikuchi.flows.learning import HeldOutScores, MaximisationStep, responsibilities
 from kikuchi.flows.preparation import RowPreparation, prepare
 from kikuchi.temporal.chains.emissions import Emission, GaussianEmission, MixtureEmission
 from kikuchi.temporal.chains.inference import chain_posterior
@@ -35,9 +37,8 @@ from kikuchi.temporal.chains.models import HMM, EmissionKind, HiddenMarkov
 from kikuchi.temporal.chains.shares import learnt_shares
 from kikuchi.temporal.covariances import structured
 from kikuchi.temporal.sequences import Sequences
-from kikuchi.training.checkpoint import Arrays, check_sizes, part, prefixed
+from kikuchi.training.checkpoint import Arrays, check_sizes
 from kikuchi.training.optimiser import parse_optimiser
-from kikuchi.training.resuming import from_json_array, json_array
 
 Covariance = Literal["full", "diagonal", "isotropic"]
 
@@ -137,6 +138,7 @@ class _FlowChainFit:
     validation_scores_: list[float]
     _groups: Any = None
     _clock: Clock
+    _judged: HeldOutScores[HiddenMarkov]
 
 
 @dataclass(eq=False, repr=False)
@@ -243,10 +245,11 @@ class FlowHMM(_FlowChainFit, HMM):
             "means": parts.parts.means.reshape(shape),
             "covariances": parts.parts.covariances.reshape(*shape, shape[-1]),
         }
-        self._rng, self.validation_scores_ = rng, []
         density = FlowDensity.of(spec, base, rng)
-        self._best = HiddenMarkov(hmm.start, hmm.transition, FlowEmission(density, told))
-        return self._best
+        model = HiddenMarkov(hmm.start, hmm.transition, FlowEmission(density, told))
+        score = (lambda m: _log_density(m, self._held)) if self._held else None
+        self._judged = HeldOutScores(Held(model, self._read_model), rng, score, self.patience)
+        return model
 
     def _left(self) -> float | None:
         """Seconds that are left to the beginning; with a checkpoint it is not cut short, so that a
@@ -370,31 +373,17 @@ class FlowHMM(_FlowChainFit, HMM):
             posterior.append(p.probabilities)
             begin += len(table)
         share = np.concatenate(posterior)[:, :, None] * responsibilities(joint)
-        self._judge(model)
+        self._judged.judge(model)
         return total + self._beside(model), _FlowStatistics(first, transitions, prepared, share)
 
-    def _judge(self, model: HiddenMarkov) -> None:
-        if not self._held:
-            self._best = model
-            return
-        score = _log_density(model, self._held)
-        if not self.validation_scores_ or score > max(self.validation_scores_):
-            self._best = model
-        self.validation_scores_.append(score)
-
-    @property
-    def _exhausted(self) -> bool:
-        scores = self.validation_scores_
-        return bool(scores) and len(scores) - int(np.argmax(scores)) > self.patience
-
     def _maximisation(self, model: HiddenMarkov, statistics: Any) -> HiddenMarkov:
-        if self._exhausted:
+        if self._judged.exhausted:
             return model
         emission: Any = model.emission
         adam = f"adam:learning_rate={self.learning_rate},weight_decay={self.weight_decay}"
         step = MaximisationStep(
             self.floor, parse_optimiser(adam), self.em_epochs, self.batch_size, self.noise,
-            self._rng, self.threads,
+            self._judged.generator, self.threads,
         )  # fmt: skip
         density = step(emission.density, statistics.rows, statistics.share)
         return HiddenMarkov(
@@ -406,24 +395,17 @@ class FlowHMM(_FlowChainFit, HMM):
     def _conclude(
         self, model: Any, run: Run, done: int, converged: bool, failure: str = ""
     ) -> None:
-        super()._conclude(self._best, run, done, converged, failure)
-        if self._exhausted:
+        super()._conclude(self._judged.best.now, run, done, converged, failure)
+        self.validation_scores_ = self._judged.scores
+        if self._judged.exhausted:
             self.stopped_, self.converged_ = "validation", True
             self.warnings_ = []
         self.warnings_ += self.__dict__.pop("_said", [])
-        for name in ("_learnt", "_held", "_best", "_rng", "_clock"):
+        for name in ("_learnt", "_held", "_judged", "_clock"):
             self.__dict__.pop(name, None)
 
-    def _carried(self) -> Arrays:
-        state = json_array(self._rng.bit_generator.state)
-        best = prefixed(self._best.to_arrays(), "best")
-        return {"generator": state, "scores": np.array(self.validation_scores_)} | best
-
-    def _restore_carried(self, arrays: Arrays) -> None:
-        self._rng.bit_generator.state = from_json_array(arrays["generator"])
-        # the last score is found again by the expectation that follows
-        self.validation_scores_ = [float(s) for s in arrays["scores"]][:-1]
-        self._best = self._read_model(part(arrays, "best"))
+    def _beside_model(self) -> State:
+        return self._judged
 
     def _read_model(self, arrays: Arrays) -> HiddenMarkov:
         emission = FlowEmission.read(arrays)

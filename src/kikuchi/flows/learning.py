@@ -10,9 +10,9 @@ Reference: LIU-L9, LIU-L10.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Generic
 
 import jax
 import jax.numpy as jnp
@@ -20,7 +20,9 @@ import numpy as np
 from scipy.special import logsumexp, softmax
 
 from kikuchi.core.arrays import Array
-from kikuchi.core.run import State, Step
+from kikuchi.core.run import Step, StepAborted
+from kikuchi.engines.loops.em import ExpectationMaximisation, Model
+from kikuchi.engines.loops.state import Held, State
 from kikuchi.flows.densities import (
     BaseFloor,
     FlowDensity,
@@ -34,10 +36,8 @@ from kikuchi.flows.densities import (
 )
 from kikuchi.flows.preparation import padded
 from kikuchi.flows.start import gaussian_maximum
-from kikuchi.training.checkpoint import part, prefixed
 from kikuchi.training.model import named_leaves, with_leaves
 from kikuchi.training.optimiser import Optimiser, precision
-from kikuchi.training.resuming import from_json_array, json_array
 from kikuchi.training.rule import LossRule
 from kikuchi.training.trainer import train
 
@@ -203,10 +203,54 @@ def expected(model: FlowDensity, rows: Array, share: Array) -> float:
     return float(np.sum(np.where(share > 0, share * joint, 0.0)) / len(rows))
 
 
-class FlowEM:
-    """Expectation and maximisation in turn on all rows; a resumable algorithm."""
+@dataclass(eq=False, init=False)
+class HeldOutScores(State, Generic[Model]):
+    """The scores of all models so far on held-out rows, and the best of them: without a `score` the
+    last one.
 
-    varying = ("scores",)
+    It is saved beside a model whose expectation judges it: a fit that goes on judges the last one
+    again.
+    """
+
+    varying: ClassVar[tuple[str, ...]] = ("scores", "best/")
+
+    scores: list[float]
+    best: Held[Model]
+    generator: np.random.Generator
+
+    def __init__(
+        self,
+        best: Held[Model],
+        generator: np.random.Generator,
+        score: Callable[[Model], float] | None,
+        patience: int,
+    ) -> None:
+        self.scores, self.best, self.generator = [], best, generator
+        self.score, self.patience = score, patience
+
+    def load(self, arrays: Mapping[str, Array]) -> None:
+        """Take the values that `to_arrays` described, but for the last score."""
+        super().load(arrays)
+        del self.scores[-1:]
+
+    def judge(self, model: Model) -> None:
+        """Score a model."""
+        if self.score is None:
+            self.best.value = model
+            return
+        score = self.score(model)
+        if not self.scores or score > max(self.scores):
+            self.best.value = model
+        self.scores.append(score)
+
+    @property
+    def exhausted(self) -> bool:
+        """Whether the last models were no better for longer than the patience."""
+        return bool(self.scores) and len(self.scores) - int(np.argmax(self.scores)) > self.patience
+
+
+class FlowEM(ExpectationMaximisation[FlowDensity]):
+    """Expectation and maximisation in turn on all rows, until the held-out rows are exhausted."""
 
     def __init__(
         self,
@@ -217,61 +261,43 @@ class FlowEM:
         temperature: float,
         patience: int,
     ) -> None:
-        self.model, self.rows, self.held_out = model, rows, held_out
-        self.step, self.temperature, self.patience = step, temperature, patience
-        self.iterations, self.before = 0, -np.inf
-        self.scores: list[float] = []
-        self.best, self.exhausted = model, False
-        self._joint: Array | None = None
+        facts, tree = model.spec.facts(), model.parameters
 
-    def state(self) -> State:
-        """Everything that the next step depends on."""
-        told = {
-            "iterations": np.array(self.iterations),
-            "before": np.array(self.before),
-            "scores": np.array(self.scores),
-            "generator": json_array(self.step.rng.bit_generator.state),
-        }
-        now = prefixed(named_leaves(self.model.parameters), "model")
-        return told | now | prefixed(named_leaves(self.best.parameters), "best")
+        def held() -> Held[FlowDensity]:
+            return Held(
+                model,
+                lambda arrays: FlowDensity(with_leaves(tree, arrays), facts),
+                lambda density: named_leaves(density.parameters),
+            )
 
-    def restore(self, state: State) -> None:
-        """Go on where the state was taken."""
-        facts, tree = self.model.spec.facts(), self.model.parameters
-        self.iterations, self.before = int(state["iterations"]), float(state["before"])
-        self.scores = [float(s) for s in state["scores"]]
-        self.step.rng.bit_generator.state = from_json_array(state["generator"])
-        self.model = FlowDensity(with_leaves(tree, part(state, "model")), facts)
-        self.best = FlowDensity(with_leaves(tree, part(state, "best")), facts)
-        self._joint = evaluate_joint(self.model.spec, self.model.parameters, self.rows)
-
-    def steps(self) -> Iterator[Step]:
-        """One round each: maximisation for the responsibilities before (from the second round on),
-        then expectation. The objective is minus the log-likelihood per row, the residual its fall.
-        """
-        while True:
-            if self._joint is not None:
-                share = responsibilities(self._joint, self.temperature)
-                self.model = self.step(self.model, self.rows, share)
-            self._joint = evaluate_joint(self.model.spec, self.model.parameters, self.rows)
-            objective = float(np.mean(logsumexp(self._joint, axis=(1, 2))))
+        def expectation(model: FlowDensity) -> tuple[float, Array]:
+            joint = evaluate_joint(model.spec, model.parameters, rows)
+            objective = float(np.mean(logsumexp(joint, axis=(1, 2))))
             if not np.isfinite(objective):
-                return
-            gain = objective - self.before
-            self.iterations, self.before = self.iterations + 1, objective
-            if self._judge():
-                self.exhausted = True
-                yield Step(self.iterations, 0.0, -objective)
-                return
-            yield Step(self.iterations, max(gain, 0.0) if np.isfinite(gain) else np.inf, -objective)
+                raise StepAborted("diverged")
+            self.judged.judge(model)
+            return objective, joint
 
-    def _judge(self) -> bool:
-        """Whether the validation rows say that enough has been learnt."""
-        if self.held_out is None:
-            self.best = self.model
-            return False
-        score = MeanLogLikelihood()(self.model, (self.held_out,))
-        if not self.scores or score > max(self.scores):
-            self.best = self.model
-        self.scores.append(score)
-        return len(self.scores) - int(np.argmax(self.scores)) > self.patience
+        def maximisation(model: FlowDensity, joint: Array) -> FlowDensity:
+            return step(model, rows, responsibilities(joint, temperature))
+
+        score = MeanLogLikelihood()
+        self.judged = HeldOutScores(
+            held(),
+            step.rng,
+            None if held_out is None else lambda model: score(model, (held_out,)),
+            patience,
+        )
+        super().__init__(held(), expectation, maximisation, beside=self.judged)
+
+    def step(self) -> Step | None:
+        """Take one iteration; the objective is minus the log-likelihood per row, the residual its
+        fall.
+        """
+        before = self.objective
+        if self.judged.exhausted:
+            return None
+        self.advance()
+        gain = self.objective - before
+        residual = max(gain, 0.0) if np.isfinite(gain) else np.inf
+        return Step(self.done, 0.0 if self.judged.exhausted else residual, -self.objective)

@@ -11,14 +11,17 @@ Reference: HOJ-L2, HOJ-L3, HOJ-L4, HOJ-L5, HOJ-L6, HOJ-L7.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from typing import Any
+from functools import partial
+from typing import Any, ClassVar
 
 import numpy as np
 
 from kikuchi.core.arrays import Array
-from kikuchi.core.run import State, Step
+from kikuchi.core.lbfgs import Lbfgs
+from kikuchi.core.run import Step
+from kikuchi.engines.loops.state import Held, Rounds
 from kikuchi.ica.mixing import RULES, MixingPrior, MixingTask, update_mixing
 from kikuchi.ica.model import Model, Observations, deviations, is_learned, weakest
 from kikuchi.ica.noise import FullNoise, IndependentNoise, Noise
@@ -26,11 +29,17 @@ from kikuchi.ica.noiseless import noiseless_optimum
 from kikuchi.ica.posteriors.importance import ImportancePosterior
 from kikuchi.ica.posteriors.posterior import Moments, Posterior, Problem
 from kikuchi.ica.priors.prior import SourcePrior
-from kikuchi.ica.restarts import check_state_sizes
+from kikuchi.ica.restarts import (
+    check_state_sizes,
+    read_batches,
+    read_best,
+    read_model,
+    written_batches,
+    written_best,
+    written_model,
+)
 from kikuchi.ica.scoring import AndersonScoring, Evaluation, evaluate, model_at, point_of
 from kikuchi.ica.statistics import Statistics
-from kikuchi.training.checkpoint import part, prefixed
-from kikuchi.training.resuming import from_json_array, json_array
 
 WEAK = 0.7  # deviation of sources in units of noise, below which there may be several optima
 OPTIMISERS = ("em", "over-relaxed", "lbfgs", "scoring")
@@ -108,14 +117,48 @@ def posterior_within_em(posterior: Posterior, optimiser: str = "em") -> Posterio
     return replace(posterior, **fields) if fields else posterior
 
 
-class EMIteration:
+@dataclass(eq=False, init=False)
+class EMIteration(Rounds):
     """A model that is being fitted: the model so far, its moments and its objective.
 
-    `steps` goes on for ever; whoever takes them decides when to stop. `state` is everything that
-    the next step depends on, for a checkpoint, and `restore` takes it up again.
+    `begin` says by which optimiser; whoever takes a `step` decides when to stop. L-BFGS goes on
+    from the begin of a round.
+
+    Attributes
+    ----------
+    kept, moments
+        The model so far, and the moments of the last E-step.
+    objective
+        That of the last E-step.
+    relaxation
+        Of over-relaxed EM: length of a step, last objective, last change.
+    fallback
+        Where EM's own step would have led.
+    settled
+        Whether the model that it began with was found more than once.
+    times
+        As many draws as usual.
+    best
+        The highest of the objectives that are likelihoods, and its model.
+    batches, total
+        Sums and moments of each batch, and the sums over all batches.
+    ascent
+        The memory of scoring.
     """
 
-    varying = ("ascent/points", "ascent/steps", "moments/")
+    varying: ClassVar[tuple[str, ...]] = ("ascent/points", "ascent/steps", "moments/")
+
+    kept: Held[Model]
+    moments: Held[Moments]
+    objective: float
+    relaxation: Array
+    fallback: Held[Model]
+    settled: bool
+    times: int
+    best: Held[tuple[float, Model]]
+    batches: Held[list[tuple[Statistics, Moments]]]
+    total: Held[Statistics]
+    ascent: Held[AndersonScoring]
 
     def __init__(
         self,
@@ -125,42 +168,73 @@ class EMIteration:
         rules: Rules,
         moments: Moments | None = None,
     ) -> None:
-        self.model = model
+        super().__init__()
         self.data = data
         self.given = posterior
         self.posterior = posterior_within_em(posterior)
         self.rules = rules
-        self.moments = moments
+        self.kept = Held(model, read_model, written_model)
+        self.moments = Held(moments, Moments.from_fields, Moments.fields)
         self.objective = math.nan
-        self.iterations = 0
-        self.settled = True  # whether the model that it began with was found more than once
+        self.settled, self.times = True, 1
         self.pseudo = 0.0  # samples that keep noise from zero, in scoring
-        self.times = 1  # as many draws as usual
         self.most_times = 2 ** len(_STRENGTHS)
-        self.relaxation = _NOT_RELAXED
-        self.fallback: Model | None = None  # where EM's own step would have led
-        self.batches: list[tuple[Statistics, Moments]] = []
-        self.total: Statistics | None = None  # over all batches
-        self._round: State | None = None  # the state at the begin of a round of L-BFGS
-        self.ascent = AndersonScoring()
         self.evaluation: Evaluation | None = None  # the last one of scoring
-        self.known: tuple[float, Model] | None = None  # the last objective, and whose it is
-        self.best: tuple[float, Model] | None = None  # the highest of those that are likelihoods
+        self._optimiser: Callable[[], Step | None] = self._plain
+        self._prepare: Callable[[], None] | None = None
+        self._clear()
 
-    def steps(self, optimiser: str, batch_size: int | None, seed: int) -> Iterator[Step]:
-        """Steps of the optimiser that is named."""
+    def _clear(self) -> None:
+        """Forget everything but the model, its moments and the iterations."""
+        self.relaxation = np.array(_NOT_RELAXED)
+        self.fallback = Held(None, read_model, written_model)
+        self.best = Held(None, read_best, written_best)
+        self.batches = Held(None, read_batches, written_batches)
+        self.total = Held(None, Statistics.from_arrays)
+        self.ascent = Held(AndersonScoring(), AndersonScoring.from_state, AndersonScoring.state)
+        self.known: tuple[float, Model] | None = None  # the last objective, and whose it is
+        self._round: _DescentRound | None = None
+        self.unmark()
+
+    @property
+    def model(self) -> Model:
+        """The model so far."""
+        return self.kept.now
+
+    @model.setter
+    def model(self, model: Model) -> None:
+        self.kept.value = model
+
+    def begin(self, optimiser: str, batch_size: int | None, seed: int) -> None:
+        """Choose the optimiser of the next steps."""
+        self._prepare = None
         if batch_size is not None and batch_size < self.data.count:
-            return self._incremental(batch_size, seed)
+            self._prepare = partial(self._divide, batch_size, seed)
+            self._optimiser = self._incremental
+            return
         self.posterior = posterior_within_em(self.given, optimiser)
-        if optimiser in ("lbfgs", "scoring"):
-            return self._quasi_newton() if optimiser == "lbfgs" else self._scoring()
-        return self._relaxed() if optimiser == "over-relaxed" else self._plain()
+        steps = {"lbfgs": self._quasi_newton, "scoring": self._scoring}
+        steps["over-relaxed"] = self._relaxed
+        self._optimiser = steps.get(optimiser, self._plain)
+        if optimiser == "scoring":
+            self._prepare = self._set_draws
+
+    def step(self) -> Step | None:
+        """Take a step of the optimiser; None where it ends by itself."""
+        if self._prepare is not None:
+            self._prepare()
+            self._prepare = None
+        return self._optimiser()
 
     def begin_again(self, model: Model) -> None:
         """Go on from another model of the same data, with nothing kept but the iterations."""
-        self.model, self.relaxation, self.fallback = model, _NOT_RELAXED, None
-        self.batches, self.total, self._round = [], None, None
-        self.ascent, self.known, self.best = AndersonScoring(), None, None
+        self.model = model
+        self._clear()
+
+    def load(self, arrays: Mapping[str, Array]) -> None:
+        """Take the values that `to_arrays` described."""
+        check_state_sizes(arrays, self.data)
+        super().load(arrays)
 
     def conclude(self, converged: bool, cut_short: bool) -> None:
         """Set model and objective to those of one and the same point: where the fit has converged
@@ -168,10 +242,10 @@ class EMIteration:
         cut short makes no other E-step, nor does scoring that has converged: the information says
         what its last step has added.
         """
-        if self.total is not None:  # sums of batches, each under a model of its own
+        if self.total.value is not None:  # sums of batches, each under a model of its own
             return
         if not cut_short and (self.known is None or self.known[1] is not self.model):
-            if converged and self.evaluation is not None and self.ascent.points:
+            if converged and self.evaluation is not None and self.ascent.now.points:
                 self.objective = self.evaluation.next_value  # of a step shorter than errors
                 return
             self._expect()
@@ -179,8 +253,8 @@ class EMIteration:
             return
         kept = (
             self.known
-            if converged or self.best is None
-            else max(self.best, self.known, key=lambda pair: pair[0])
+            if converged or self.best.value is None
+            else max(self.best.value, self.known, key=lambda pair: pair[0])
         )
         self.objective, self.model = kept
 
@@ -188,124 +262,67 @@ class EMIteration:
         """Keep the objective as that of this model."""
         self.known = (self.objective, model)
         trusted = self.posterior.name in LIKELIHOODS
-        if trusted and (self.best is None or self.objective > self.best[0]):
-            self.best = self.known
-
-    # ------------------------------------------------------------------ state
-
-    def state(self) -> State:
-        """The arrays from which `restore` goes on; of L-BFGS those at the begin of its round."""
-        return self._round or self._state()
-
-    def _state(self) -> State:
-        state = (
-            prefixed(self.model.to_arrays(), "model")
-            | {
-                "facts": json_array(self.model.describe()),
-                "iterations": np.array(self.iterations),
-                "numbers": np.array([self.objective, *self.relaxation, self.settled, self.times]),
-            }
-            | prefixed(self.ascent.state(), "ascent")
-        )
-        if self.fallback is not None:
-            state |= prefixed(self.fallback.to_arrays(), "fallback")
-            state["fallback_facts"] = json_array(self.fallback.describe())
-        if self.best is not None:
-            state |= prefixed(self.best[1].to_arrays(), "best")
-            state["best_facts"] = json_array(self.best[1].describe())
-            state["best_objective"] = np.array(self.best[0])
-        if self.moments is not None:
-            state |= prefixed(self.moments.fields(), "moments")
-        if self.total is not None:
-            state |= prefixed(self.total.to_arrays(), "total")
-        for k, (statistics, moments) in enumerate(self.batches):
-            state |= prefixed(statistics.to_arrays(), f"batch{k}")
-            state |= prefixed(moments.fields(), f"batch{k}/moments")
-        return state
-
-    def restore(self, state: State) -> None:
-        """Go on where `state` was taken."""
-        check_state_sizes(state, self.data)
-        self.model = Model.from_arrays(part(state, "model"), from_json_array(state["facts"]))
-        self.iterations = int(state["iterations"])
-        self.objective, *numbers = (float(x) for x in state["numbers"])
-        self.relaxation = (numbers[0], numbers[1], numbers[2])
-        self.settled, self.times = bool(numbers[3]), int(numbers[4])
-        self.ascent = AndersonScoring.from_state(part(state, "ascent"))
-        fallback = part(state, "fallback")
-        if fallback:
-            facts = from_json_array(state["fallback_facts"])
-            self.fallback = Model.from_arrays(fallback, facts)
-        best = part(state, "best")
-        if best:
-            model = Model.from_arrays(best, from_json_array(state["best_facts"]))
-            self.best = (float(state["best_objective"]), model)
-        moments, total = part(state, "moments"), part(state, "total")
-        self.moments = Moments.from_fields(moments) if moments else None
-        self.total = Statistics.from_arrays(total) if total else None
-        while batch := part(state, f"batch{len(self.batches)}"):
-            start = Moments.from_fields(part(batch, "moments"))
-            self.batches.append((Statistics.from_arrays(batch), start))
+        if trusted and (self.best.value is None or self.objective > self.best.value[0]):
+            self.best.value = self.known
 
     # ------------------------------------------------------------------ EM
 
-    def _plain(self) -> Iterator[Step]:
-        while True:
-            statistics = self._expect()
-            plain = maximisation(self.model, statistics, self.rules)
-            yield self._move(plain, Chart(self.model, statistics).gradient_of(plain))
+    def _plain(self) -> Step:
+        statistics = self._expect()
+        plain = maximisation(self.model, statistics, self.rules)
+        return self._move(plain, Chart(self.model, statistics).gradient_of(plain))
 
-    def _relaxed(self) -> Iterator[Step]:
+    def _relaxed(self) -> Step:
         """EM steps made longer while that helps; back to EM's own when it does not."""
         trusted = self.posterior.name in CONSISTENT
-        while True:
-            length, last_objective, last_size = self.relaxation
-            statistics = self._expect()
-            plain = maximisation(self.model, statistics, self.rules)
-            size = Chart(self.model, statistics).gradient_of(plain)
-            worse = self.objective < last_objective if trusted else size > _WORSE * last_size
-            if worse and self.fallback is not None:
-                target, self.fallback, self.relaxation = self.fallback, None, _NOT_RELAXED
-                yield self._move(target, size)
-                continue
-            target, self.fallback = plain, None
-            if length > 1.0:
-                target = _extrapolated(self.model, plain, length, self.rules)
-                self.fallback = plain
-            self.relaxation = (min(length * _GROWTH, _MOST_RELAXED), self.objective, size)
-            yield self._move(target, size)
+        length, last_objective, last_size = self.relaxation.tolist()
+        statistics = self._expect()
+        plain = maximisation(self.model, statistics, self.rules)
+        size = Chart(self.model, statistics).gradient_of(plain)
+        worse = self.objective < last_objective if trusted else size > _WORSE * last_size
+        if worse and self.fallback.value is not None:
+            target, self.fallback.value = self.fallback.value, None
+            self.relaxation = np.array(_NOT_RELAXED)
+            return self._move(target, size)
+        target, self.fallback.value = plain, None
+        if length > 1.0:
+            target = _extrapolated(self.model, plain, length, self.rules)
+            self.fallback.value = plain
+        self.relaxation = np.array([min(length * _GROWTH, _MOST_RELAXED), self.objective, size])
+        return self._move(target, size)
 
-    def _incremental(self, size: int, seed: int) -> Iterator[Step]:
+    def _divide(self, size: int, seed: int) -> None:
+        """Make batches of the samples, and draw the orders of the passes before."""
+        self._rng = np.random.default_rng(seed)
+        self._parts = [self.data.take(samples) for samples in self.data.batches(size, self._rng)]
+        for _ in range(self.done):
+            self._rng.permutation(len(self._parts))
+
+    def _incremental(self) -> Step:
         """Incremental EM: each batch replaces its own part of the sums, then the M-step."""
-        rng = np.random.default_rng(seed)
-        parts = [self.data.take(samples) for samples in self.data.batches(size, rng)]
-        for _ in range(self.iterations):  # the passes before a checkpoint
-            rng.permutation(len(parts))
-        results: dict[int, tuple[Statistics, Moments]] = dict(enumerate(self.batches))
-        while True:
-            before = self.model
-            for k in rng.permutation(len(parts)):
-                old = results.get(k)
-                start = None if old is None else old[1]
-                new = expectation(self.model, parts[k], self.posterior, self.rules.learned, start)
-                results[k] = new
-                if self.total is None:
-                    self.total = new[0]
-                else:
-                    self.total = self.total.plus(new[0])
-                    if old is not None:
-                        self.total = self.total.plus(old[0], 1.0, -1.0)
-                self.model = maximisation(self.model, self.total, self.rules)
-            assert self.total is not None
-            self.batches = [results[k] for k in range(len(parts))]
-            self.iterations += 1
-            self.objective = self.total.log_likelihood / self.total.count - self._penalty()
-            residual = Chart(before, self.total).gradient_of(self.model)
-            yield Step(self.iterations, residual=residual, objective=self.objective)
+        before, parts, total = self.model, self._parts, self.total
+        results = dict(enumerate(self.batches.value or []))
+        for k in self._rng.permutation(len(parts)):
+            old = results.get(k)
+            start = None if old is None else old[1]
+            new = expectation(self.model, parts[k], self.posterior, self.rules.learned, start)
+            results[k] = new
+            if total.value is None:
+                total.value = new[0]
+            else:
+                total.value = total.value.plus(new[0])
+                if old is not None:
+                    total.value = total.value.plus(old[0], 1.0, -1.0)
+            self.model = maximisation(self.model, total.now, self.rules)
+        self.batches.value = [results[k] for k in range(len(parts))]
+        self.done += 1
+        self.objective = total.now.log_likelihood / total.now.count - self._penalty()
+        residual = Chart(before, total.now).gradient_of(self.model)
+        return Step(self.done, residual=residual, objective=self.objective)
 
     def _expect(self) -> Statistics:
-        statistics, self.moments = expectation(
-            self.model, self.data, self.posterior, self.rules.learned, self.moments
+        statistics, self.moments.value = expectation(
+            self.model, self.data, self.posterior, self.rules.learned, self.moments.value
         )
         self.objective = statistics.log_likelihood / statistics.count - self._penalty()
         self._note(self.model)
@@ -316,59 +333,62 @@ class EMIteration:
 
     def _move(self, model: Model, residual: float) -> Step:
         self.model = model
-        self.iterations += 1
-        return Step(self.iterations, residual=residual, objective=self.objective)
+        self.done += 1
+        return Step(self.done, residual=residual, objective=self.objective)
 
     # ------------------------------------------------------------------ L-BFGS
 
-    def _quasi_newton(self) -> Iterator[Step]:
+    def _quasi_newton(self) -> Step | None:
         """Rounds of L-BFGS on mixing and noise in a chart; between two rounds an EM step, which
         also moves the priors. Where priors are learned, the gradient must be small before and after
         that. The steps end where no point along the gradient is better.
         """
-        from kikuchi.core.lbfgs import Lbfgs
-
         learned = any(is_learned(prior, self.rules.learned) for prior in self.model.priors)
-        while True:
-            self._round = self._state()
-            statistics = self._expect()
-            chart = Chart(self.model, statistics)
-            plain = maximisation(self.model, statistics, self.rules)
-            begun = chart.gradient_of(plain)
-            yield self._move(plain, begun)
-            point = chart.point(self.model)
-            descent = Lbfgs(self._descent(chart), point, memory=_ROUND, longest=chart.longest)
-            for taken in range(_ROUND):
-                if learned and descent.residual <= _SETTLED * begun:
-                    break
-                if not descent.step():
-                    if taken == 0:
-                        return
-                    break
-                self.objective = -descent.value
-                residual = max(begun, descent.residual) if learned else descent.residual
-                step = self._move(chart.model(descent.point), residual)
-                self._note(self.model)
-                yield step
+        now = self._round
+        if now is None:
+            return self._begin_round()
+        if now.descent is None:
+            objective, point = self._descent(now.chart), now.chart.point(self.model)
+            now.descent = Lbfgs(objective, point, memory=_ROUND, longest=now.chart.longest)
+        enough = learned and now.descent.residual <= _SETTLED * now.begun
+        if now.taken == _ROUND or enough:
+            return self._begin_round()
+        if not now.descent.step():
+            return self._begin_round() if now.taken else None
+        now.taken += 1
+        self.objective = -now.descent.value
+        residual = now.descent.residual
+        residual = max(now.begun, residual) if learned else residual
+        step = self._move(now.chart.model(now.descent.point), residual)
+        self._note(self.model)
+        return step
 
-    def _scoring(self) -> Iterator[Step]:
-        self._set_draws()
-        while not self.ascent.is_stalled:
-            prior = self.rules.mixing_prior
-            now = evaluate(self.model, self.data, self.posterior, self.moments, prior, self.pseudo)
-            self.moments, self.objective = now.moments, now.value
-            self.evaluation = now
-            self._note(self.model)
-            clear = self._step_without_noise(now)
-            if clear is not None:
-                self.ascent = AndersonScoring()
-                yield self._move(*clear)
-            elif now.is_far:
-                self.ascent = AndersonScoring()
-                plain = maximisation(self.model, self._expect(), self.rules)
-                yield self._move(plain, 1.0)
-            else:
-                yield self._move(*self.ascent.advance(now))
+    def _begin_round(self) -> Step:
+        self.mark()
+        statistics = self._expect()
+        chart = Chart(self.model, statistics)
+        plain = maximisation(self.model, statistics, self.rules)
+        self._round = _DescentRound(chart, chart.gradient_of(plain))
+        return self._move(plain, self._round.begun)
+
+    def _scoring(self) -> Step | None:
+        if self.ascent.now.is_stalled:
+            return None
+        prior = self.rules.mixing_prior
+        start = self.moments.value
+        now = evaluate(self.model, self.data, self.posterior, start, prior, self.pseudo)
+        self.moments.value, self.objective = now.moments, now.value
+        self.evaluation = now
+        self._note(self.model)
+        clear = self._step_without_noise(now)
+        if clear is not None:
+            self.ascent.value = AndersonScoring()
+            return self._move(*clear)
+        if now.is_far:
+            self.ascent.value = AndersonScoring()
+            plain = maximisation(self.model, self._expect(), self.rules)
+            return self._move(plain, 1.0)
+        return self._move(*self.ascent.now.advance(now))
 
     def _step_without_noise(self, now: Evaluation) -> tuple[Model, float] | None:
         """The next model, and how far from the optimum it is, where noise is too low to matter: by
@@ -392,7 +412,7 @@ class EMIteration:
         """As many draws as the weakest direction of the sources at the first step asks for."""
         if not isinstance(self.posterior, ImportancePosterior):
             return
-        if self.iterations == 0:
+        if self.done == 0:
             self.times = 2 ** sum(weakest(self.model) < strength for strength in _STRENGTHS)
         times = min(self.times, self.most_times)
         if self.model.sources > self.model.channels:
@@ -402,8 +422,8 @@ class EMIteration:
     def _descent(self, chart: Chart) -> Callable[[Array], tuple[float, Array]]:
         def value(point: Array) -> tuple[float, Array]:
             model = chart.model(point)
-            statistics, self.moments = expectation(
-                model, self.data, self.posterior, "none", self.moments
+            statistics, self.moments.value = expectation(
+                model, self.data, self.posterior, "none", self.moments.value
             )
             penalty = self.rules.mixing_prior.penalty(model.mixing)
             total = statistics.log_likelihood - penalty
@@ -413,6 +433,16 @@ class EMIteration:
             return -total / statistics.count, -gradient / statistics.count
 
         return value
+
+
+@dataclass
+class _DescentRound:
+    """A round of L-BFGS: its coordinates, the gradient at its begin, and the steps taken."""
+
+    chart: Chart
+    begun: float
+    descent: Lbfgs | None = None
+    taken: int = 0
 
 
 class Chart:

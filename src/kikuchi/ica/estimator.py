@@ -23,7 +23,6 @@ from kikuchi.training.estimator import (
     check_is_fitted,
     ending_remarks,
 )
-from kikuchi.training.resuming import StateFile, fit_checkpoint
 
 _OF_THE_SHELL = frozenset({"n_iter_", "stopped_", "converged_", "warnings_", "trace_"})
 
@@ -61,11 +60,6 @@ class IcaEstimator(FeatureTransformer, Estimator, _Fitted):
         return int(self.mixing_.shape[1])
 
     # ------------------------------------------------------------------ fitting
-
-    def _state_file(self, rows: Array) -> StateFile | None:
-        """The file that the state of this fit is kept in, if `checkpoint` names one."""
-        checkpoint = fit_checkpoint(self, rows)
-        return None if checkpoint is None else StateFile(checkpoint)
 
     def _conclude(
         self, run: Run, iterations: int, converged: bool, limit: str = "max_iter or tol"

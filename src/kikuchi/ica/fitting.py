@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -16,6 +16,7 @@ from kikuchi.core.parallel import map as parallel_map
 from kikuchi.core.progress import Progress, silent
 from kikuchi.core.run import Run, Step
 from kikuchi.core.trace import Trace
+from kikuchi.engines.loops.iterate import iterate
 from kikuchi.ica.channels import channels_differ, with_channel_variances
 from kikuchi.ica.em import (
     GRADIENTS,
@@ -43,8 +44,7 @@ from kikuchi.ica.restarts import (
     open_noise,
 )
 from kikuchi.ica.scoring import Precision, evaluate, has_information, point_of
-from kikuchi.training.checkpoint import Checkpoint, check_sizes, part, restoring
-from kikuchi.training.resuming import StateStore, from_json_array, iterate_resumable
+from kikuchi.training.checkpoint import Checkpoint
 
 _MANY = 8000  # samples from which on L-BFGS begins with a part of them
 _PART = 4000
@@ -99,27 +99,24 @@ class RestartTask:
 
 
 def fit_once(
-    task: RestartTask, progress: Progress = silent, store: StateStore | None = None
+    task: RestartTask, progress: Progress = silent, store: RestartState | None = None
 ) -> RestartFit:
     """Run one restart to its end, from its state in `store` if there is one."""
     clock = Budget(seconds=task.seconds).start()
     trace = Trace(objective_name=OBJECTIVE)
-    model, settled, rate = None, True, 1.0
-    if store is not None and (state := store.load()) is not None:
-        with restoring(store.path):
-            model = Model.from_arrays(part(state, "model"), from_json_array(state["facts"]))
-            sizes = {"channels": task.data.channels, "sources": len(task.priors)}
-            check_sizes(state, {"model/mixing": "channels sources"}, **sizes)
+    settled, rate = True, 1.0
+    model = None if store is None else store.model(task.data.channels, len(task.priors))
     if model is None:
         model, stopped, settled, rate = _first_model(task, clock)
         if stopped in CUT_SHORT:  # no state is kept: the search begins anew
             return RestartFit(model, trace, False, stopped, math.nan, collapsed_sources(model))
     learning = EMIteration(model, task.data, task.posterior, task.rules)
     learning.settled = settled
-    learning.ascent.rate = rate
+    learning.ascent.now.rate = rate
     run = Run(clock, progress, trace)
-    steps = _steps(learning, task)
-    _, converged = iterate_resumable(run, learning, steps, store, tol=task.tol, limit=task.max_iter)
+    step = _stepping(learning, task)
+    ended = iterate(step, learning, run, tol=task.tol, limit=task.max_iter, store=store)
+    converged = ended.converged
     cut_short = run.stopped in CUT_SHORT
     learning.conclude(converged, cut_short)
     if len(trace):
@@ -131,7 +128,11 @@ def fit_once(
     measured = task.optimiser == "lbfgs" and has_information(len(task.priors), task.data)
     if measured and not cut_short:
         learning.evaluation = evaluate(
-            learning.model, task.data, learning.posterior, learning.moments, task.rules.mixing_prior
+            learning.model,
+            task.data,
+            learning.posterior,
+            learning.moments.value,
+            task.rules.mixing_prior,
         )
     if learning.evaluation is not None:
         precision = _precision(learning)
@@ -145,24 +146,32 @@ def fit_once(
     return RestartFit(learning.model, trace, *how, lost, precision)
 
 
-def _steps(learning: EMIteration, task: RestartTask) -> Iterator[Step]:
-    """Steps of the optimiser. Noise "auto" begins with one variance for all channels; where BIC
+def _stepping(learning: EMIteration, task: RestartTask) -> Callable[[EMIteration], Step | None]:
+    """The step of the optimiser. Noise "auto" begins with one variance for all channels; where BIC
     prefers a variance for each, the steps go on with those. Scoring has made that choice in its
     search for a start, unless the start was given.
     """
     open_kind = task.optimiser != "scoring" or isinstance(task.start, Model)
     choose = isinstance(task.noise, str) and task.noise == AUTO and open_kind
+    choose = choose and task.data.channels > 1
     early = min(_EQUAL, max(1, task.max_iter // 2))
-    while True:
-        equal = choose and learning.model.noise.kind == KINDS[0] and task.data.channels > 1
-        for step in learning.steps(task.optimiser, task.batch_size, task.seed):
-            due = equal and (step.iterations == early or step.residual <= task.tol)
-            if due and _channels_of_fit_differ(learning, task):
-                learning.begin_again(with_channel_variances(learning.model))
-                break
-            yield step
-        else:
-            return
+    learning.begin(task.optimiser, task.batch_size, task.seed)
+
+    def step(learning: EMIteration) -> Step | None:
+        report = learning.step()
+        equal = choose and learning.model.noise.kind == KINDS[0]
+        while (
+            report is not None
+            and equal
+            and (report.iterations == early or report.residual <= task.tol)
+            and _channels_of_fit_differ(learning, task)
+        ):
+            learning.begin_again(with_channel_variances(learning.model))
+            learning.begin(task.optimiser, task.batch_size, task.seed)
+            equal, report = False, learning.step()
+        return report
+
+    return step
 
 
 def _channels_of_fit_differ(learning: EMIteration, task: RestartTask) -> bool:
@@ -254,7 +263,7 @@ def _scored_model(
     more = order[size : size + _TESTED] if size < order.size else order
     if own or (choose and _differ(best.model, others, task, task.data.take(np.sort(more)))):
         start = with_channel_variances(best.model)
-        best, stopped = _fit_to_part(start, few, task, clock, best.moments)
+        best, stopped = _fit_to_part(start, few, task, clock, best.moments.value)
     if task.start == "ica" and few.observed is None and weakest(best.model) < WEAK:
         best, stopped = _turned_again((best, stopped), few, others, task, clock, rng)
     if stopped in CUT_SHORT:
@@ -266,7 +275,7 @@ def _scored_model(
         if stopped in CUT_SHORT:
             return best.model, stopped, False, 1.0
         size *= _NEXT
-    rate = best.ascent.rate if stopped == "converged" else 1.0
+    rate = best.ascent.now.rate if stopped == "converged" else 1.0
     return best.model, stopped, settled, rate
 
 
@@ -397,8 +406,8 @@ def _fit_to_part(
     learning.pseudo, learning.most_times = _PSEUDO, _PART_TIMES
     error = _PART_OF_ERROR[scoring] / math.sqrt(few.count)
     limit = min(task.max_iter, limit or _PART_ITERATIONS[scoring])
-    steps = learning.steps(task.optimiser, None, task.seed)
-    run.iterate(steps, tol=max(task.tol, error), limit=limit)
+    learning.begin(task.optimiser, None, task.seed)
+    iterate(EMIteration.step, learning, run, tol=max(task.tol, error), limit=limit)
     return learning, run.stopped
 
 

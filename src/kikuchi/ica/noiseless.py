@@ -46,10 +46,8 @@ def noiseless_optimum(model: Model, data: Observations) -> tuple[Array, float] |
     near = _ERRORS / math.sqrt(data.count)
     ascent = SquareAscent.from_filters(data.x, filters, found, near)
     residual = math.inf
-    for step in ascent.steps():
-        residual = step.residual
-        if step.iterations >= _MOST_STEPS:
-            break
+    while ascent.done < _MOST_STEPS and (report := ascent.step()) is not None:
+        residual = report.residual
     mixing = np.asarray(np.linalg.inv(ascent.filters), dtype=np.float64)
     return (mixing, residual) if residual <= near else None
 

@@ -4,17 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 from kikuchi.core.arrays import Array
 from kikuchi.core.errors import DataError
+from kikuchi.core.named_arrays import from_json_array, json_array
 from kikuchi.core.run import State
 from kikuchi.core.trace import Trace
+from kikuchi.engines.loops.state import Part
 from kikuchi.ica.model import Model, Observations, is_clear
 from kikuchi.ica.noise import KINDS, IndependentNoise
+from kikuchi.ica.posteriors.posterior import Moments
 from kikuchi.ica.scoring import Precision
+from kikuchi.ica.statistics import Statistics
 from kikuchi.training.checkpoint import (
     Checkpoint,
     check_finite,
@@ -23,7 +27,7 @@ from kikuchi.training.checkpoint import (
     prefixed,
     restoring,
 )
-from kikuchi.training.resuming import from_json_array, json_array
+from kikuchi.training.resuming import load_checked
 
 OBJECTIVE = "mean log-likelihood"
 CUT_SHORT = ("seconds", "interrupted")
@@ -141,23 +145,73 @@ class RestartState:
     number: int
 
     @property
-    def path(self) -> Path:
-        """The file of all restarts."""
-        return self.file.checkpoint.path
-
-    @property
     def due(self) -> bool:
         """Whether enough time has passed since the file was written."""
         return self.file.checkpoint.due
 
-    def load(self) -> State | None:
+    @property
+    def _saved(self) -> State:
         """The state of this restart, if it is the one that was cut short."""
-        same = self.file.running and self.file.number == self.number
-        return self.file.running if same else None
+        return self.file.running if self.file.number == self.number else {}
+
+    def model(self, channels: int, sources: int) -> Model | None:
+        """Return the model in the file, if this restart is the one that was cut short."""
+        if not self._saved:
+            return None
+        with restoring(self.file.checkpoint.path):
+            sizes = {"channels": channels, "sources": sources}
+            check_sizes(self._saved, {"kept/mixing": "channels sources"}, **sizes)
+            return read_model(part(self._saved, "kept"))
+
+    def resume(self, state: Part, trace: Trace) -> bool:
+        """Load the state of this restart."""
+        if self._saved:
+            load_checked(self._saved, state, trace, self.file.checkpoint.path)
+        return bool(self._saved)
 
     def save(self, state: State) -> None:
         """Write the file with this state."""
         self.file.write(self.number, state)
+
+
+def written_model(model: Model) -> dict[str, Any]:
+    """Return a model as arrays."""
+    return {**model.to_arrays(), "facts": json_array(model.describe())}
+
+
+def read_model(arrays: Mapping[str, Any]) -> Model:
+    """Return the model that `written_model` wrote."""
+    own = {name: array for name, array in arrays.items() if name != "facts"}
+    return Model.from_arrays(own, from_json_array(arrays["facts"]))
+
+
+def written_best(best: tuple[float, Model]) -> dict[str, Any]:
+    """Return an objective and its model as arrays."""
+    return {**written_model(best[1]), "objective": np.array(best[0])}
+
+
+def read_best(arrays: Mapping[str, Any]) -> tuple[float, Model]:
+    """Return what `written_best` wrote."""
+    own = {name: array for name, array in arrays.items() if name != "objective"}
+    return float(arrays["objective"]), read_model(own)
+
+
+def written_batches(batches: list[tuple[Statistics, Moments]]) -> dict[str, Any]:
+    """Return sums and moments of batches as arrays."""
+    arrays: dict[str, Any] = {}
+    for k, (statistics, moments) in enumerate(batches):
+        arrays |= prefixed(statistics.to_arrays(), f"{k}")
+        arrays |= prefixed(moments.fields(), f"{k}/moments")
+    return arrays
+
+
+def read_batches(arrays: Mapping[str, Any]) -> list[tuple[Statistics, Moments]]:
+    """Return the batches that `written_batches` wrote."""
+    batches: list[tuple[Statistics, Moments]] = []
+    while batch := part(arrays, f"{len(batches)}"):
+        start = Moments.from_fields(part(batch, "moments"))
+        batches.append((Statistics.from_arrays(batch), start))
+    return batches
 
 
 def collapsed_sources(model: Model) -> tuple[int, ...]:
@@ -190,19 +244,22 @@ _SUMS = {"cross": "channels sources", "squares": "channels", "counts": "channels
 
 def check_state_sizes(state: State, data: Observations) -> None:
     """Refuse a saved state whose parts are not those of one model of these data."""
-    check_sizes(state, {"model/mixing": "channels sources"}, channels=data.channels)
-    sizes = {"channels": data.channels, "sources": state["model/mixing"].shape[1]}
-    for name in {name.partition("/")[0] for name in state}:
-        own = part(state, name)
-        if name == "moments":
-            check_sizes(own, _FIELDS, samples=data.count, **sizes)
-        elif name == "total" or name.startswith("batch"):
-            wide = own["second"].ndim == 3
-            second = {"second": "channels " * wide + "sources sources"}
-            check_sizes(own, _SUMS | second, **sizes)
-            if name != "total":
-                check_sizes(part(own, "moments"), _FIELDS, **sizes)
-        elif name == "fallback":
+    check_sizes(state, {"kept/mixing": "channels sources"}, channels=data.channels)
+    sizes = {"channels": data.channels, "sources": state["kept/mixing"].shape[1]}
+    for name in ("fallback", "best"):
+        if own := part(state, name):
             check_sizes(own, {"mixing": "channels sources"}, **sizes)
+    if own := part(state, "moments"):
+        check_sizes(own, _FIELDS, samples=data.count, **sizes)
+    batches = part(state, "batches")
+    each = [part(batches, k) for k in sorted({name.partition("/")[0] for name in batches})]
+    for own in [part(state, "total"), *each]:
+        if not own:
+            continue
+        wide = own["second"].ndim == 3
+        second = {"second": "channels " * wide + "sources sources"}
+        check_sizes(own, _SUMS | second, **sizes)
+    for own in each:
+        check_sizes(part(own, "moments"), _FIELDS, **sizes)
     if state["ascent/points"].shape != state["ascent/steps"].shape:
         raise DataError("its points and steps are not equally many")

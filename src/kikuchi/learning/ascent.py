@@ -3,23 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import KW_ONLY, dataclass
-from functools import partial
-from typing import Any
+from dataclasses import KW_ONLY, dataclass, field
+from typing import ClassVar
 
 import numpy as np
-from numpy.typing import NDArray
 
 from kikuchi.core.arrays import Array, Mask
 from kikuchi.core.lbfgs import Lbfgs
 from kikuchi.core.run import Step, StepAborted
 from kikuchi.engines.loops.iterate import iterate
+from kikuchi.engines.loops.lbfgs import HeldDescent
+from kikuchi.engines.loops.state import State
 from kikuchi.graphs.factor_graph import FactorGraph
 from kikuchi.learning.data import Data
 from kikuchi.learning.learner import FitRun, Learned
 from kikuchi.learning.ties import Parameters
 
-Arrays = dict[str, NDArray[Any]]
 Objective = Callable[[Array], tuple[float, Array]]  # value and gradient at some log-tables
 
 _SUSPICIOUS = 3e-3  # a next step that would move a parameter so far is looked into
@@ -30,13 +29,26 @@ _MOST_STEPS = 30  # of looking into it
 
 
 @dataclass(eq=False)
+class AscentState(State):
+    """L-BFGS, which is None before the first evaluation; what the objective remembers between
+    calls; and the number of steps.
+    """
+
+    varying: ClassVar[tuple[str, ...]] = ("descent/",)
+
+    descent: HeldDescent
+    beside: State
+    done: int = 0
+
+
+@dataclass(eq=False)
 class Ascent:
     """Maximise `objective(log-tables) - l2 / 2 |theta|^2 - l1 |theta|_1` by L-BFGS.
 
     `objective` is per row of `data`; `lower`, if given, answers a bound on the log-likelihood that
     is certified at the present point, for the trace. `accepted` is told the log-tables of every
-    step that is kept, and `extra` adds to the saved state what the objective remembers between
-    calls. Where the line search finds no better point, the ascent is `stuck` and has not converged.
+    step that is kept, and `beside` is what the objective remembers between calls. Where the line
+    search finds no better point, the ascent is `stuck` and has not converged.
     Nor has it where the objective has no maximum at finite parameters, which is looked for in
     two ways: a state that the model allows and no row shows, and parameters that still run away
     while the gradient falls because probabilities saturate.
@@ -53,12 +65,20 @@ class Ascent:
     memory: int = 10
     lower: Callable[[], float] | None = None
     accepted: Callable[[Array], None] | None = None
-    extra: Callable[[], Arrays] | None = None
+    beside: State = field(default_factory=State)
 
     def __post_init__(self) -> None:
-        self.descent: Lbfgs | None = None  # before the first evaluation
-        self.iterations = 0
+        start = self.parameters.start
+        descent = HeldDescent(
+            self._cost, start, begun=False, l1=self.l1, longest=self.longest, memory=self.memory
+        )
+        self.state = AscentState(descent, self.beside)
         self.stuck = False
+
+    @property
+    def descent(self) -> Lbfgs | None:
+        """L-BFGS; None before the first evaluation."""
+        return self.state.descent.value
 
     @property
     def point(self) -> Array:
@@ -78,13 +98,7 @@ class Ascent:
     def maximise(self, run: FitRun, *, tol: float, limit: int) -> Learned:
         """Steps until no component of the gradient is larger than `tol`."""
         ended = iterate(
-            Ascent._step,
-            self,
-            run,
-            tol=tol,
-            limit=limit,
-            first=partial(Ascent._begin, run=run),
-            store=run.checkpoint,
+            self._step, self.state, run, tol=tol, limit=limit, first=self._begin, store=run.store
         )
         learned = Learned(self.tables, converged=ended.converged, iterations=ended.iterations)
         learned.warnings += few_rows(self.graph, self.data, self.parameters, self.l1, self.l2)
@@ -147,38 +161,25 @@ class Ascent:
         )
         run_away(learned, run, self.graph, self.data, self.parameters, k, why)
 
-    def _begin(self, run: FitRun) -> Step:
-        """The first point, or that of an interrupted fit."""
-        fixed: dict[str, Any] = {"l1": self.l1, "longest": self.longest, "memory": self.memory}
-        resumed = run.resumed
-        if resumed is None:
-            self.descent = Lbfgs(self._cost, self.parameters.start, **fixed)
-        else:
-            with run.restoring():
-                self.iterations = int(resumed["done"])
-                self.descent = Lbfgs(self._cost, self.parameters.start, state=resumed, **fixed)
-        return self._report(self.descent)
+    def _begin(self, state: AscentState) -> Step:
+        """The first point."""
+        state.descent.begin()
+        return self._report(state)
 
-    def _step(self) -> Step | None:
+    def _step(self, state: AscentState) -> Step | None:
         """One step up; None where no better point is found."""
-        assert self.descent is not None
-        if not self.descent.step():
+        if not state.descent.now.step():
             self.stuck = True
             return None
-        self.iterations += 1
-        return self._report(self.descent)
+        state.done += 1
+        return self._report(state)
 
-    def _report(self, descent: Lbfgs) -> Step:
+    def _report(self, state: AscentState) -> Step:
+        descent = state.descent.now
         if self.accepted is not None:
             self.accepted(self.tables)
         lower = np.nan if self.lower is None else self.lower()
-        return Step(self.iterations, descent.residual, -descent.value, lower=lower)
-
-    def to_arrays(self) -> Arrays:
-        """Return everything that the next step depends on."""
-        assert self.descent is not None
-        more = {} if self.extra is None else self.extra()
-        return {**self.descent.state, "done": np.array(self.iterations), **more}
+        return Step(state.done, descent.residual, -descent.value, lower=lower)
 
     def _cost(self, theta: Array) -> tuple[float, Array]:
         value, gradient = penalised(self.objective, self.parameters, theta, self.l2)

@@ -9,17 +9,13 @@ and scores the result. A new learner gives its options and `_fit`.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
-from functools import cached_property
 from pathlib import Path
 from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from kikuchi.core import run as core_run
 from kikuchi.core.arrays import Array
 from kikuchi.core.budget import Budget, limits
 from kikuchi.core.errors import DataError, MethodError
@@ -27,14 +23,13 @@ from kikuchi.core.interrupts import safe_interrupts
 from kikuchi.core.log import log_warnings, logger
 from kikuchi.core.options import Configured
 from kikuchi.core.progress import Progress, ProgressOption, shown, silent
-from kikuchi.core.run import Run, Step
+from kikuchi.core.run import Run
 from kikuchi.core.trace import Trace
-from kikuchi.engines.loops.state import State
 from kikuchi.graphs.factor_graph import FactorGraph
 from kikuchi.learning.data import Data
 from kikuchi.learning.fit import Fit
-from kikuchi.training.checkpoint import Checkpoint, part, prefixed, restoring
-from kikuchi.training.resuming import restore_checked
+from kikuchi.training.checkpoint import Checkpoint
+from kikuchi.training.resuming import StateFile
 from kikuchi.training.rows import fingerprint
 
 _LOG = logger("learning")
@@ -70,62 +65,15 @@ class FitRun(Run):
         trace = Trace(learner.objective_name)
         super().__init__((budget or Budget()).start(), progress or silent, trace)
         self.checkpoint: Checkpoint | None = None
-        self._resumed_at = -1  # iterations of the last step of a restored trace
         if checkpoint is not None:
             model = (graph.cardinalities, graph.scopes, graph.scope_offsets, graph.log_tables)
             about = {"learner": learner.text, "model": fingerprint(model)[:32]}
             self.checkpoint = Checkpoint(checkpoint, about={**about, "rows": fingerprint(rows)})
 
-    @cached_property
-    def resumed(self) -> core_run.State | None:
-        """The state that an interrupted fit left behind."""
-        saved = None if self.checkpoint is None else self.checkpoint.load()
-        if self.checkpoint is None or saved is None:
-            return None
-        with restoring(self.checkpoint.path):
-            self.trace.restore(part(saved.arrays, "trace"))
-        self._resumed_at = self.trace.iterations[-1] if len(self.trace) else -1
-        return saved.arrays
-
-    def restoring(self) -> AbstractContextManager[None]:
-        """A block that interprets the state of an interrupted fit: its faults are the file's."""
-        return nullcontext() if self.checkpoint is None else restoring(self.checkpoint.path)
-
-    def take_up(self, state: State) -> None:
-        """Let a fresh `state` become that of an interrupted fit, if there was one."""
-
-        def restore(saved: core_run.State) -> None:
-            state.assign(type(state).from_arrays(saved))
-
-        self.take_up_arrays(state.to_arrays(), restore, state.varying, state.logarithms)
-
-    def take_up_arrays(
-        self,
-        fresh: core_run.State,
-        restore: Callable[[core_run.State], None],
-        varying: Sequence[str] = (),
-        logarithms: Sequence[str] = (),
-    ) -> None:
-        """As `take_up`, for work that is no `State`: `restore` receives the saved arrays."""
-        if self.checkpoint is not None and self.resumed is not None:
-            restore_checked(
-                fresh,
-                restore,
-                self.resumed,
-                self.checkpoint.path,
-                varying=varying,
-                logarithms=logarithms,
-                shared=True,
-            )
-
-    def kept_beside(self) -> core_run.State:
-        """The trace, which a resumed fit continues."""
-        return prefixed(self.trace.arrays(), "trace")
-
-    def record(self, step: Step, limit: int) -> None:
-        """Put a step in the trace, unless a resumed fit says first where it is."""
-        if step.iterations != self._resumed_at:
-            super().record(step, limit)
+    @property
+    def store(self) -> StateFile | None:
+        """Where the state of the fit is saved."""
+        return None if self.checkpoint is None else StateFile(self.checkpoint)
 
 
 @dataclass(frozen=True)

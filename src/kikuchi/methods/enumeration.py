@@ -6,7 +6,7 @@ Reference: LAW-I1, LIU-I1.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from typing import ClassVar
@@ -104,8 +104,9 @@ class Enumeration(Method):
 
     def _walk_to_the_end(self, walk: _Walk, total: int, run: MethodRun) -> None:
         try:
-            for step in walk.steps():
-                run.record(step, total)
+            step = walk.stepping()
+            while not walk.finished:
+                run.record(step(), total)
                 if run.clock.expired and not walk.finished:
                     raise BudgetError(_unfinished(walk, total, "the time budget ended"))
         except KeyboardInterrupt:
@@ -226,8 +227,8 @@ class _Walk:
 
         return tree_joint(self.graph, budget)
 
-    def steps(self) -> Iterator[Step]:
-        """Walk on, chunk by chunk."""
+    def stepping(self) -> Callable[[], Step]:
+        """A function that walks on by one chunk."""
         from kikuchi.engines.trees.kernels.enumeration import Levels, Sums, walk
 
         levels = Levels(
@@ -252,9 +253,12 @@ class _Walk:
             self._numbers,
             self._depth,
         )
-        while not self.finished:
+
+        def step() -> Step:
             self.finished = walk(levels, sums, _VISITS)
-            yield Step(self.done, objective=self.log_sum)
+            return Step(self.done, objective=self.log_sum)
+
+        return step
 
     @property
     def done(self) -> int:

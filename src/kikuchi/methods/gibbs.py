@@ -5,7 +5,6 @@ Reference: LAW-I2, TEH-I3.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
@@ -16,6 +15,8 @@ from kikuchi.core import seeds
 from kikuchi.core.arrays import U4, Array, Ints
 from kikuchi.core.errors import KikuchiError
 from kikuchi.engines.feasibility import Constraints
+from kikuchi.engines.loops.iterate import iterate
+from kikuchi.engines.loops.state import Iterations
 from kikuchi.engines.run import MethodRun, Solution, Step
 from kikuchi.engines.sampling.sweepers import TableSweeper, make_sweeper, state_dtype
 from kikuchi.graphs.conditioned import Conditioned
@@ -77,7 +78,8 @@ class Gibbs(Method):
 
     def _solve(self, graph: FactorGraph, run: MethodRun) -> Solution:
         chains = _Chains(self, graph, run)
-        run.iterate(chains.steps(), tol=0.0, limit=chains.burn_in + chains.sweeps)
+        limit = chains.burn_in + chains.sweeps
+        iterate(chains.step, Iterations(), run, tol=0.0, limit=limit)
         return chains.solution()
 
     def _answer(self, reduced: Conditioned, solution: Solution, run: MethodRun) -> Beliefs:
@@ -231,21 +233,20 @@ class _Chains:
             states[:, c] = found
         return states
 
-    def steps(self) -> Iterator[Step]:
-        """Burn in, then keep, in chunks."""
+    def step(self, state: Iterations) -> Step | None:
+        """Burn in, then keep, by a chunk of sweeps."""
         updates = self.graph.n_variables * self.method.chains
         chunk = max(1, int(_CHUNK_UPDATES / updates))
-        while self.burned < self.burn_in:
+        if self.burned < self.burn_in:
             many = min(chunk, self.burn_in - self.burned)
             self.sweeper.burn(many)
             self.burned += many
-            yield self._step()
-        while self.kept < self.sweeps:
+        elif self.kept < self.sweeps:
             self.sweeper.sample(min(chunk, self.sweeps - self.kept), self.thin)
-            yield self._step()
-
-    def _step(self) -> Step:
-        return Step(self.burned + self.kept, objective=self.sweeper.mean_score())
+        else:
+            return None
+        state.done = self.burned + self.kept
+        return Step(state.done, objective=self.sweeper.mean_score())
 
     # ------------------------------------------------------------------ answer
 

@@ -13,7 +13,7 @@ Reference: HOJ-I9, LAW-I4, LIU-D3, LIU-D4, LIU-I2, TEH-I5.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 
@@ -21,7 +21,7 @@ import numpy as np
 
 from kikuchi.core.arrays import U4, Array
 from kikuchi.engines.feasibility import Constraints
-from kikuchi.engines.loops.iterate import Ended
+from kikuchi.engines.loops.iterate import Ended, iterate
 from kikuchi.engines.loops.state import Iterations
 from kikuchi.engines.mean_field.ascent import LocalOptimum, MultiStartAscent, normalised
 from kikuchi.engines.mean_field.product import (
@@ -140,7 +140,7 @@ class MeanFieldAscent(MultiStartAscent):
             masses = np.maximum(self.run.start.marginals(self.run.reduced), _LEAST_START)
         self.engine.set(normalised(masses * self.alive, self.flat.state_offsets))
         limit = self.done + self.method.max_iterations + self._preparation_sweeps
-        self.run.iterate(self._preparation(), tol=0.0, limit=limit)
+        iterate(self._preparation(), Iterations(self.done), self.run, tol=0.0, limit=limit)
         if self.constraints.any and not self._enter_box():
             self.end_here()
             return
@@ -167,24 +167,33 @@ class MeanFieldAscent(MultiStartAscent):
         floors = len(_FLOORS) * _SWEEPS_PER_FLOOR if self.constraints.any else 0
         return len(self._temperatures) + floors
 
-    def _preparation(self) -> Iterator[Step]:
-        """Annealing and sinking floors; the bound may fall here, so none is recorded."""
-        engine = self.engine
-        if self.constraints.any:
-            engine.use_tables(_floored(self.flat, _FLOORS[0]))
-        for temperature in self._temperatures:
-            engine.sweeps(self._order(), np.array([temperature]), -1.0)
+    def _preparation(self) -> Callable[[Iterations], Step | None]:
+        """The step of annealing and of sinking floors. No bound is recorded: it may fall here."""
+        engine, taken = self.engine, 0
+        temperatures = self._temperatures.tolist()
+        floors = list(_FLOORS) if self.constraints.any else []
+        if floors:
+            engine.use_tables(_floored(self.flat, floors[0]))
+
+        def step(state: Iterations) -> Step | None:
+            nonlocal taken
+            if temperatures:
+                engine.sweeps(self._order(), np.array([temperatures.pop(0)]), -1.0)
+            elif floors:
+                if not taken:
+                    engine.use_tables(_floored(self.flat, floors[0]))
+                change = engine.sweeps(self._order(), np.ones(1), 0.0)[1]
+                taken += 1
+                if change <= _FLOOR_TOL or taken == _SWEEPS_PER_FLOOR:
+                    del floors[0]
+                    taken = 0
+            else:
+                return None
             self.done += 1
-            yield Step(self.done)
-        if self.constraints.any:
-            for depth in _FLOORS:
-                engine.use_tables(_floored(self.flat, depth))
-                for _ in range(_SWEEPS_PER_FLOOR):
-                    change = engine.sweeps(self._order(), np.ones(1), 0.0)[1]
-                    self.done += 1
-                    yield Step(self.done)
-                    if change <= _FLOOR_TOL:
-                        break
+            state.done = self.done
+            return Step(self.done)
+
+        return step
 
     def _enter_box(self) -> bool:
         """Move q onto states without a forbidden entry between them; False if none was found."""

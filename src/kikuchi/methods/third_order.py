@@ -19,7 +19,6 @@ Reference: HOJ-X8.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import ClassVar, NamedTuple
 
@@ -27,6 +26,8 @@ import numpy as np
 
 from kikuchi.core.arrays import Array
 from kikuchi.core.lbfgs import Lbfgs
+from kikuchi.engines.loops.iterate import iterate
+from kikuchi.engines.loops.state import Iterations
 from kikuchi.engines.run import MethodRun, Solution, Step
 from kikuchi.engines.units.spins import PairBeliefs, SpinModel, spin_marginals, spin_model
 from kikuchi.graphs.factor_graph import FactorGraph
@@ -178,13 +179,16 @@ class ThirdOrder(BinaryPairwiseMethod):
     ) -> tuple[float, Array, bool]:
         descent, first = _descent(model, x), field.done
 
-        def steps() -> Iterator[Step]:
-            for number in descent.steps(self.max_iterations, tol=self.tol):
-                yield Step(first + number, descent.residual, model.constant - descent.value)
+        def step(state: Iterations) -> Step | None:
+            if descent.residual <= self.tol or not descent.step():
+                return None
+            state.done += 1
+            return Step(state.done, descent.residual, model.constant - descent.value)
 
         if descent.residual > self.tol and not field.must_end:
-            done, _ = run.iterate(steps(), tol=self.tol, limit=first + self.max_iterations)
-            field.done = max(done, field.done)
+            limit = first + self.max_iterations
+            ended = iterate(step, Iterations(first), run, tol=self.tol, limit=limit)
+            field.done = max(ended.iterations, field.done)
         return -descent.value, descent.point, descent.residual <= self.tol
 
     def _found(

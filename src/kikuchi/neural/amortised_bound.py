@@ -11,14 +11,13 @@ from typing import ClassVar
 import numpy as np
 
 from kikuchi.core.options import option
-from kikuchi.core.run import State, Step
+from kikuchi.core.run import Step
 from kikuchi.graphs.factor_graph import FactorGraph
 from kikuchi.learning.data import Data
 from kikuchi.learning.learner import FitRun, Learned, check_undirected
 from kikuchi.learning.likelihood.bound import noise_where_flat
 from kikuchi.neural.bound_networks import BoundNetworks
 from kikuchi.neural.turns import UNWATCHED, TurnLearner, Turns
-from kikuchi.training.checkpoint import part, prefixed
 
 
 @dataclass(frozen=True)
@@ -60,8 +59,11 @@ class AmortisedBound(TurnLearner):
         return learned
 
 
+@dataclass(eq=False, init=False)
 class _BoundTurns(Turns):
     """The state of a fit: theta under Adam, and the networks."""
+
+    networks: BoundNetworks
 
     def __init__(
         self, learner: AmortisedBound, graph: FactorGraph, data: Data, run: FitRun
@@ -106,16 +108,5 @@ class _BoundTurns(Turns):
         self.slow_down()
         self.theta.step(-self._slope)
 
-    def to_arrays(self) -> State:
-        return {
-            **prefixed(self.theta.state(), "theta"),
-            **prefixed(self.networks.state(), "network"),
-            "done": np.array(self.done),
-        }
-
-    def restore(self, state: State) -> None:
-        self.theta.restore(part(state, "theta"))
-        self.networks.restore(part(state, "network"))
-        self.done = int(state["done"])
+    def measure(self) -> None:
         self._evaluate()
-        self.measured = True

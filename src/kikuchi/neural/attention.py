@@ -12,14 +12,16 @@ Reference: LIU-M10.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from kikuchi.core.arrays import Array, Ints, Mask
 from kikuchi.core.errors import MissingExtraError
 from kikuchi.core.extras import install
-from kikuchi.core.run import State
+from kikuchi.core.named_arrays import Arrays
 
 _LEAST = 16  # variables or regions of the smallest bucket
 _LEAST_TABLE = 4
@@ -110,18 +112,18 @@ def network_bytes(padded: Padded, embedding: int) -> int:
     return int(total)
 
 
-def saved_leaves(tree: Any) -> State:
+def saved_leaves(tree: Any) -> Arrays:
     """The arrays of a pytree by number."""
     import jax
 
     return {f"leaf{k}": np.array(leaf) for k, leaf in enumerate(jax.tree.leaves(tree))}
 
 
-def with_leaves(tree: Any, state: State) -> Any:
+def with_leaves(tree: Any, arrays: Mapping[str, NDArray[Any]]) -> Any:
     """The pytree with the arrays that `saved_leaves` answered."""
     import jax
 
-    leaves = [state[f"leaf{k}"] for k in range(len(state))]
+    leaves = [arrays[f"leaf{k}"] for k in range(len(arrays))]
     return jax.tree.unflatten(jax.tree.structure(tree), leaves)
 
 
@@ -163,13 +165,13 @@ class NetworkDescent:
         )
         return self.logits()
 
-    def state(self) -> State:
-        """Weights and moments, leaf by leaf."""
+    def to_arrays(self) -> Arrays:
+        """Return weights and moments, leaf by leaf."""
         return saved_leaves((self.weights, self.moments))
 
-    def restore(self, state: State) -> None:
-        """Go on from a saved state."""
-        self.weights, self.moments = with_leaves((self.weights, self.moments), state)
+    def load(self, arrays: Mapping[str, NDArray[Any]]) -> None:
+        """Go on with saved weights and moments."""
+        self.weights, self.moments = with_leaves((self.weights, self.moments), arrays)
         self._outputs = self._functions.forward(self.weights, *self._arrays)
 
 

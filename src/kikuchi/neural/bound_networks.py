@@ -15,17 +15,18 @@ Reference: LIU-L8.
 from __future__ import annotations
 
 from collections import OrderedDict
+from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 
 from kikuchi.core.arrays import Array, Mask
 from kikuchi.core.budget import Budget
 from kikuchi.core.errors import DataError, KikuchiError, MethodError, MissingExtraError, ModelError
 from kikuchi.core.extras import install
+from kikuchi.core.named_arrays import Arrays
 from kikuchi.core.numerics import entropy, xlogy
-from kikuchi.core.run import State
 from kikuchi.engines.messages.reweighted import ReweightedMessages
 from kikuchi.graphs.factor_graph import FactorGraph
 from kikuchi.graphs.table_shapes import factor_groups
@@ -169,7 +170,7 @@ class BoundNetworks:
         with jax.enable_x64(True):
             return np.array(self.functions.mean_field(self.networks, filled, open_cells))
 
-    def __getstate__(self) -> State:
+    def __getstate__(self) -> dict[str, Any]:
         import jax
 
         # as arrays of NumPy: those of JAX would be read back in 32 bits
@@ -177,17 +178,17 @@ class BoundNetworks:
         made = {"structure": None, "functions": None}
         return {**self.__dict__, **made, "networks": held[0], "moments": held[1]}
 
-    def __setstate__(self, state: State) -> None:
+    def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state)
         self.structure, self.functions = _compiled(self.graph, self.weights, self.parents)
 
-    def state(self) -> State:
-        """Weights and moments, leaf by leaf."""
+    def to_arrays(self) -> Arrays:
+        """Return weights and moments, leaf by leaf."""
         return saved_leaves((self.networks, self.moments))
 
-    def restore(self, state: State) -> None:
-        """Go on from a saved `state`."""
-        self.networks, self.moments = with_leaves((self.networks, self.moments), state)
+    def load(self, arrays: Mapping[str, NDArray[Any]]) -> None:
+        """Go on with the weights and moments that `to_arrays` wrote in `arrays`."""
+        self.networks, self.moments = with_leaves((self.networks, self.moments), arrays)
 
 
 # ---------------------------------------------------------------------- structure

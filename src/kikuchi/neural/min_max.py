@@ -24,15 +24,14 @@ from kikuchi.core.arrays import Array, Ints
 from kikuchi.core.errors import DataError
 from kikuchi.core.numerics import xlogy
 from kikuchi.core.options import option
-from kikuchi.core.run import State, Step
+from kikuchi.core.run import Step
 from kikuchi.engines.regions.engine import RegionBeliefs
 from kikuchi.graphs.factor_graph import FactorGraph
 from kikuchi.graphs.regions.builders import region_graph
 from kikuchi.learning.data import Data
 from kikuchi.learning.learner import FitRun, Learned, check_undirected
-from kikuchi.neural.region_energy import EnergyDescent, EnergySettings
+from kikuchi.neural.region_energy import EnergyDescent, EnergySettings, Logits
 from kikuchi.neural.turns import UNWATCHED, TurnLearner, Turns
-from kikuchi.training.checkpoint import part, prefixed
 
 _LEAST_STEPS = 10  # on the network in a turn that `network_tol` may end
 
@@ -84,8 +83,12 @@ class RegionMinMax(TurnLearner, EnergySettings):
         return learned
 
 
+@dataclass(eq=False, init=False)
 class _MinMaxTurns(Turns):
-    """The state of a fit: theta under Adam, the descent of the network, and the present slopes."""
+    """The state of a fit: theta under Adam, and what writes the root beliefs."""
+
+    network: Logits
+    network_steps: int
 
     def __init__(self, learner: RegionMinMax, graph: FactorGraph, data: Data, run: FitRun) -> None:
         super().__init__(learner, graph, run)
@@ -97,6 +100,7 @@ class _MinMaxTurns(Turns):
         sizes = self.beliefs.regions.sizes.astype(np.int64)
         self.counting = np.repeat(self.beliefs.regions.counting, sizes)
         self.descent = EnergyDescent(self.beliefs, learner, learner.seed)
+        self.network = self.descent.source
         self.energy = np.nan
         self.network_steps = 0
 
@@ -161,20 +165,9 @@ class _MinMaxTurns(Turns):
             part = data.like(data.states[taken], data.weights[taken])
             yield part.factor_counts(self.graph) / part.total
 
-    def to_arrays(self) -> State:
-        return {
-            **prefixed(self.theta.state(), "theta"),
-            **prefixed(self.descent.source.state(), "network"),
-            "done": np.array([self.done, self.network_steps]),
-        }
-
-    def restore(self, state: State) -> None:
-        self.theta.restore(part(state, "theta"))
-        self.descent.source.restore(part(state, "network"))
-        self.done, self.network_steps = (int(count) for count in state["done"])
+    def measure(self) -> None:
         self.beliefs.log_phi[:] = self.potentials @ self.tables
         self.descent.evaluate()
-        self.measured = True
 
 
 def potential_matrix(beliefs: RegionBeliefs) -> Any:

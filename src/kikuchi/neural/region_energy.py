@@ -17,14 +17,14 @@ import numpy as np
 from kikuchi.core.arrays import Array
 from kikuchi.core.budget import require_memory
 from kikuchi.core.options import option
-from kikuchi.core.run import State, Step
-from kikuchi.engines.loops.state import Iterations
+from kikuchi.core.run import Step
+from kikuchi.engines.loops.state import Iterations, Part, State
 from kikuchi.engines.regions.engine import RegionBeliefs
 from kikuchi.engines.regions.penalty import PenalisedEnergy
 from kikuchi.neural.attention import NetworkDescent, network_bytes, padded_roots
 
 
-class Logits(Protocol):
+class Logits(Part, Protocol):
     """What writes the logits of the root beliefs, and steps against their gradient."""
 
     def logits(self) -> Array:
@@ -32,12 +32,6 @@ class Logits(Protocol):
 
     def step(self, gradient: Array) -> Array:
         """One step against the gradient; answers the next logits."""
-
-    def state(self) -> State:
-        """All that the next step depends on."""
-
-    def restore(self, state: State) -> None:
-        """Go on from a saved state."""
 
 
 @dataclass(frozen=True)
@@ -53,7 +47,8 @@ class EnergySettings:
     rate: float = option(0.003, "step size of Adam on the network", above=0)
 
 
-class AdamVector:
+@dataclass(eq=False, init=False)
+class AdamVector(State):
     """Adam on a vector of numbers.
 
     >>> adam = AdamVector(np.zeros(2), 0.1)
@@ -61,11 +56,14 @@ class AdamVector:
     [-0.1, 0.1]
     """
 
+    values: Array
+    mean: Array
+    square: Array
+    count: int
+
     def __init__(self, start: Array, rate: float) -> None:
-        self.values = start
-        self.rate = rate
-        self._mean, self._square = np.zeros(len(start)), np.zeros(len(start))
-        self._count = 0
+        self.values, self.rate = start, rate
+        self.mean, self.square, self.count = np.zeros(len(start)), np.zeros(len(start)), 0
 
     def logits(self) -> Array:
         """The present values."""
@@ -73,26 +71,12 @@ class AdamVector:
 
     def step(self, gradient: Array) -> Array:
         """One step against the gradient; answers the next values."""
-        self._count += 1
-        self._mean += 0.1 * (gradient - self._mean)
-        self._square += 0.001 * (gradient**2 - self._square)
-        size = np.sqrt(self._square / (1.0 - 0.999**self._count)) + 1e-8
-        self.values = self.values - self.rate * self._mean / (1.0 - 0.9**self._count) / size
+        self.count += 1
+        self.mean += 0.1 * (gradient - self.mean)
+        self.square += 0.001 * (gradient**2 - self.square)
+        size = np.sqrt(self.square / (1.0 - 0.999**self.count)) + 1e-8
+        self.values = self.values - self.rate * self.mean / (1.0 - 0.9**self.count) / size
         return self.values
-
-    def state(self) -> State:
-        """Values, moments and the number of steps."""
-        parts = {"values": self.values, "mean": self._mean, "square": self._square}
-        return {name: part.copy() for name, part in parts.items()} | {
-            "count": np.array(self._count)
-        }
-
-    def restore(self, state: State) -> None:
-        """Go on from a saved state."""
-        self.values, self._mean, self._square = (
-            np.array(state[name], dtype=np.float64) for name in ("values", "mean", "square")
-        )
-        self._count = int(state["count"])
 
 
 class EnergyDescent:
@@ -153,7 +137,7 @@ class EnergyDescent:
             return np.inf
         return float(-(self._slope / b).min())
 
-    def restore(self) -> None:
+    def take_best(self) -> None:
         """Go back to the beliefs of the lowest penalised energy."""
         self.beliefs.b[:] = self.best
 

@@ -61,7 +61,7 @@ class Renn(Method, EnergySettings):
         beliefs = region_beliefs(graph, self.regions, run)
         descent = EnergyDescent(beliefs, self, self.seed)
         ended = iterate(descent.step, Iterations(), run, tol=self.tol, limit=self.max_iterations)
-        descent.restore()
+        descent.take_best()
         ended = replace(ended, residual=beliefs.disagreement())
         solution = read_regions(beliefs, run, ended, _ADVICE)
         solution.diagnostics["penalty"] = self.penalty

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from kikuchi.core.arrays import Array
 from kikuchi.core.options import option
-from kikuchi.core.run import State, Step, StepAborted
+from kikuchi.core.run import Step, StepAborted
 from kikuchi.engines.loops.iterate import iterate
+from kikuchi.engines.loops.state import State
 from kikuchi.graphs.factor_graph import FactorGraph
 from kikuchi.learning.learner import FitRun, Learned, Learner
 from kikuchi.learning.ties import Parameters
@@ -33,20 +36,24 @@ class TurnLearner(Learner):
     max_iterations: int = option(300, "most turns", low=1)
 
     def _in_turns(self, turns: Turns, run: FitRun) -> Learned:
-        run.take_up_arrays(turns.to_arrays(), turns.restore)
         ended = iterate(
             Turns.turn,
             turns,
             run,
             tol=self.tol,
             limit=self.max_iterations,
-            store=run.checkpoint,
+            store=run.store,
         )
         return Learned(turns.tables, turns.objective, ended.converged, ended.iterations)
 
 
-class Turns(ABC):
-    """The state of a fit: theta under Adam, and how many turns are done."""
+@dataclass(eq=False, init=False)
+class Turns(State, ABC):
+    """The state of a fit: theta under Adam, the objective, and how many turns are done."""
+
+    theta: AdamVector
+    objective: float
+    done: int
 
     def __init__(self, learner: Any, graph: FactorGraph, run: FitRun) -> None:
         self.learner, self.clock = learner, run.clock
@@ -101,9 +108,11 @@ class Turns(ABC):
         """Steps on the tables, with the networks held."""
 
     @abstractmethod
-    def to_arrays(self) -> State:
-        """All that the next turn depends on, after the turn that was reported."""
+    def measure(self) -> None:
+        """Find the slope of the tables, and what else a report finds."""
 
-    @abstractmethod
-    def restore(self, state: State) -> None:
+    def load(self, arrays: Mapping[str, NDArray[Any]]) -> None:
         """Go on from a saved state: the turn that was reported still has to move the tables."""
+        super().load(arrays)
+        self.measure()
+        self.measured = True

@@ -23,7 +23,10 @@ from kikuchi.core.methods import constructor
 from kikuchi.core.options import option
 from kikuchi.core.run import Run
 from kikuchi.core.seeds import generator
-from kikuchi.temporal.ascent import ExpectationMaximisation, GradientAscent, Model
+from kikuchi.engines.loops.em import Model
+from kikuchi.engines.loops.iterate import iterate
+from kikuchi.engines.loops.state import Held, Part
+from kikuchi.temporal.ascent import GradientAscent, SeriesEM
 from kikuchi.temporal.sequences import (
     Sequences,
     check_columns,
@@ -35,7 +38,7 @@ from kikuchi.temporal.sequences import (
 )
 from kikuchi.training.checkpoint import Arrays, part, prefixed
 from kikuchi.training.estimator import Estimator, check_is_fitted
-from kikuchi.training.resuming import StateFile, fit_checkpoint, iterate_resumable
+from kikuchi.training.resuming import fit_store
 from kikuchi.training.trainer import TrainingTrace
 
 _RESIDUAL = "change of the objective per row"
@@ -101,12 +104,9 @@ class SequenceEstimator(Estimator):
         """Reasons not to rely on the parameters of a fit, however it ended; each is a warning."""
         return []
 
-    def _carried(self) -> Arrays:
-        """What expectations begin with, beside the model."""
-        return {}
-
-    def _restore_carried(self, arrays: Arrays) -> None:
-        """Go on with what `_carried` answered."""
+    def _beside_model(self) -> Part | None:
+        """What expectations and maximisations depend on beside the model."""
+        return None
 
     @property
     def _model(self) -> Any:
@@ -160,14 +160,13 @@ class SequenceEstimator(Estimator):
         lengths = np.array([len(t) for t in sequences.tables], dtype=np.float64)
         rows = np.concatenate([stacked.ravel(), lengths, np.zeros(0) if beside is None else beside])
         run = self._sequence_run("log-likelihood")
-        checkpoint = fit_checkpoint(self, rows)
-        store = None if checkpoint is None else StateFile(checkpoint)
         work = self._work(model, sequences, method)
-        done, converged = iterate_resumable(
-            run, work, work.steps(), store, tol=self.tol, limit=self.max_iter
-        )
-        self._conclude(work.model, run, done, converged, work.failure)
-        self.log_likelihood_ -= self._beside(work.model)
+        ended = iterate(
+            type(work).step, work, run, tol=self.tol, limit=self.max_iter,
+            store=fit_store(self, rows),
+        )  # fmt: skip
+        self._conclude(work.now, run, ended.iterations, ended.converged, work.failure)
+        self.log_likelihood_ -= self._beside(work.now)
 
     def _sequence_run(self, name: str) -> Run:
         trace = TrainingTrace()
@@ -175,7 +174,7 @@ class SequenceEstimator(Estimator):
         return Run(Budget(seconds=self.seconds).start(), self._told(), trace)
 
     def _work(self, model: Any, sequences: Sequences, method: str) -> Any:
-        """What learns from a model on: it has `steps`, `state`, `restore`, `model`, `failure`."""
+        """What learns from a model on: a state with `step`, `now` and `failure`."""
         if method == "em":
             return self._em(model, sequences)
         count = sequences.observed
@@ -193,17 +192,16 @@ class SequenceEstimator(Estimator):
 
         return GradientAscent(objective, self._pack(model), count, self.tol, unpack)
 
-    def _em(self, model: Any, sequences: Sequences) -> ExpectationMaximisation[Any]:
-        return ExpectationMaximisation(
-            model,
+    def _em(self, model: Any, sequences: Sequences) -> SeriesEM[Any]:
+        em = SeriesEM(
+            Held(model, self._read_model),
             lambda m: self._expectation(m, sequences),
             self._maximisation,
-            self._read_model,
-            sequences.observed,
-            self._carried,
-            self._restore_carried,
-            self._rises,
+            beside=self._beside_model(),
+            rows=sequences.observed,
         )
+        em.rises = self._rises
+        return em
 
     def _conclude(
         self, model: Any, run: Run, done: int, converged: bool, failure: str = ""

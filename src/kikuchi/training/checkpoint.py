@@ -24,6 +24,8 @@ from kikuchi import __version__
 from kikuchi.core.errors import BudgetError, DataError, KikuchiError, MissingExtraError
 from kikuchi.core.extras import install
 from kikuchi.core.files import atomic_write, guarded_reading, require_room
+from kikuchi.core.named_arrays import part as part
+from kikuchi.core.named_arrays import prefixed as prefixed
 from kikuchi.core.run import StepAborted
 
 Array = NDArray[Any]
@@ -241,21 +243,6 @@ def read_labels(facts: Mapping[str, Any], name: str) -> Array:
         raise DataError(f"its {name} are not labels of classes")
     check_finite(name, labels)
     return labels
-
-
-def part(arrays: Mapping[str, Array], prefix: str) -> Arrays:
-    """The arrays whose names begin with `prefix/`, by the rest of their names.
-
-    >>> list(part({"rule/hidden": np.zeros(1), "trace/seconds": np.zeros(1)}, "rule"))
-    ['hidden']
-    """
-    start = f"{prefix}/"
-    return {n.removeprefix(start): a for n, a in arrays.items() if n.startswith(start)}
-
-
-def prefixed(arrays: Mapping[str, Any], prefix: str) -> Arrays:
-    """The arrays under names that begin with `prefix/`: the inverse of `part`."""
-    return {f"{prefix}/{name}": np.asarray(array) for name, array in arrays.items()}
 
 
 @dataclass(frozen=True)

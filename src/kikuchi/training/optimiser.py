@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import lru_cache, partial
 from typing import Any, ClassVar
@@ -228,14 +228,13 @@ class Updater(ABC):
     def _move(self, ascent: Parameters, rate: float) -> Iterator[tuple[Array, float]]:
         """Move one array after the other: the arrays and their largest absolute values."""
 
-    @property
     @abstractmethod
-    def state(self) -> Arrays:
-        """Everything that the next step depends on, besides the parameters."""
+    def to_arrays(self) -> Arrays:
+        """Return everything that the next step depends on, besides the parameters."""
 
     @abstractmethod
-    def restore(self, state: Arrays) -> None:
-        """Go on from a state."""
+    def load(self, arrays: Mapping[str, Array]) -> None:
+        """Go on from what `to_arrays` described."""
 
 
 def is_weight(array: Any) -> bool:
@@ -412,15 +411,14 @@ class FusedSgd(Updater):
         velocity = self.velocity[name].reshape(-1)
         return float(loop(flat, velocity, gradient, number(rate), number(self.momentum), decay))
 
-    @property
-    def state(self) -> Arrays:
-        """The velocities."""
+    def to_arrays(self) -> Arrays:
+        """Return the velocities."""
         return dict(self.velocity)
 
-    def restore(self, state: Arrays) -> None:
+    def load(self, arrays: Mapping[str, Array]) -> None:
         """Go on with these velocities."""
         for name, array in self.velocity.items():
-            array[...] = state[name]
+            array[...] = arrays[name]
 
 
 class OptaxUpdater(Updater):
@@ -446,18 +444,14 @@ class OptaxUpdater(Updater):
             array += moves[name]
             yield array, float(np.max(np.abs(array), initial=0.0))
 
-    @property
-    def state(self) -> Arrays:
-        """The leaves of optax's state."""
-        leaves = self._jax.tree.leaves(self._state)
-        return {f"leaf{k}": np.asarray(leaf) for k, leaf in enumerate(leaves)}
+    def to_arrays(self) -> Arrays:
+        """Return the leaves of optax's state."""
+        return numbered_leaves(self._state)
 
-    def restore(self, state: Arrays) -> None:
+    def load(self, arrays: Mapping[str, Array]) -> None:
         """Go on with these leaves."""
         with self._precision():
-            leaves, shape = self._jax.tree.flatten(self._state)
-            kept = [self._jax.numpy.array(state[f"leaf{k}"]) for k in range(len(leaves))]
-            self._state = self._jax.tree.unflatten(shape, kept)
+            self._state = with_numbered_leaves(self._state, arrays)
 
     def _arrays(self) -> Any:
         """Copies: JAX works on while the model's own arrays change."""
@@ -474,6 +468,22 @@ def _compiled(options: Optimiser, horizon: tuple[int, int]) -> tuple[Any, Any]:
 
     transform = options.transform(*horizon)
     return transform.init, jax.jit(transform.update)
+
+
+def numbered_leaves(tree: Any) -> Arrays:
+    """Return the leaves of a tree of JAX by number."""
+    import jax
+
+    return {f"leaf{k}": np.asarray(leaf) for k, leaf in enumerate(jax.tree.leaves(tree))}
+
+
+def with_numbered_leaves(tree: Any, arrays: Mapping[str, Array]) -> Any:
+    """Return a tree of this form with the leaves that `numbered_leaves` returned."""
+    import jax
+
+    leaves, shape = jax.tree.flatten(tree)
+    kept = [jax.numpy.array(arrays[f"leaf{k}"]) for k in range(len(leaves))]
+    return jax.tree.unflatten(shape, kept)
 
 
 def precision(tree: Any) -> Any:

@@ -9,12 +9,12 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Mapping
 from contextlib import nullcontext
 from dataclasses import dataclass, field
 from functools import cache
 from os import PathLike
-from typing import Any, Generic, TypeVar
+from typing import Any, ClassVar, Generic, TypeVar
 
 import numpy as np
 
@@ -26,26 +26,27 @@ from kikuchi.core.interrupts import DeferredInterrupt
 from kikuchi.core.progress import part_done, phase, silent
 from kikuchi.core.run import Run, Step
 from kikuchi.core.trace import Trace
-from kikuchi.training.checkpoint import (
-    Arrays,
-    Checkpoint,
-    SavedState,
-    check_like,
-    of_type,
-    part,
-    prefixed,
-    restoring,
-)
-from kikuchi.training.model import Trainable, named_leaves, set_parameters, with_leaves
+from kikuchi.engines.loops.iterate import iterate
+from kikuchi.engines.loops.state import Held, State
+from kikuchi.training.checkpoint import Array, Arrays, Checkpoint
+from kikuchi.training.model import Trainable, named_leaves, set_parameters
 from kikuchi.training.optimiser import Optimiser, parse_optimiser
+from kikuchi.training.resuming import StateFile
 from kikuchi.training.rows import count_rows, fingerprint
 from kikuchi.training.rule import BaseRule, LossRule, function_name
-from kikuchi.training.updates import BatchUpdates, Position, ScanUpdates, TrainerState, Updates
+from kikuchi.training.updates import (
+    BatchUpdates,
+    Position,
+    ScanUpdates,
+    TrainerState,
+    Updates,
+    held_tree,
+)
 
 T = TypeVar("T", bound=Trainable)
 Score = Callable[[Any, Any], float]
 
-_KEPT = ("parameters", "good", "best", "optimiser", "rule", "slopes", "average", "average_count")
+_PART = Step(0, partial=True)
 _KEEP_EVERY = 100  # updates between two copies of good parameters
 _SHOW_EVERY = 0.2  # seconds
 
@@ -167,8 +168,8 @@ def train(
     trainer.first_averaged = epochs if average == 0 else math.ceil(epochs * (1.0 - average))
     trainer.last = last
     if validation is not None:
-        trainer.early = _EarlyStopping(
-            model.check_data(validation), int(patience), score or rule.score, least_gain
+        trainer.validation = _EarlyStopping(
+            model, model.check_data(validation), int(patience), score or rule.score, least_gain
         )
     if checkpoint is not None and not isinstance(checkpoint, Checkpoint):
         checkpoint = Checkpoint(checkpoint)
@@ -204,23 +205,36 @@ def _libraries() -> Any:
 # ---------------------------------------------------------------------- one training
 
 
-class _EarlyStopping:
+@dataclass(eq=False, init=False)
+class _EarlyStopping(State):
     """The scores of validation rows, and the best parameters so far."""
 
-    def __init__(self, rows: Any, patience: int, score: Score, least_gain: float) -> None:
+    varying: ClassVar[tuple[str, ...]] = ("scores",)
+    logarithms: ClassVar[tuple[str, ...]] = ("scores",)
+
+    scores: list[float]
+    best: Held[Any]
+    best_epoch: int
+
+    def __init__(
+        self, model: Trainable, rows: Any, patience: int, score: Score, least_gain: float
+    ) -> None:
         self.rows, self.patience, self.score = rows, patience, score
         self.least_gain = least_gain
-        self.scores: list[float] = []
-        self.best: Any = None
-        self.best_epoch = 0
+        self.scores, self.best, self.best_epoch = [], held_tree(model), 0
 
-    def judge(self, model: Any, parameters: Any) -> bool:
-        """Score the model after an epoch; True when it has not improved for too long."""
+    def load(self, arrays: Mapping[str, Array]) -> None:
+        """Take the values that `to_arrays` described."""
+        super().load(arrays)
+        if self.scores and not 1 <= self.best_epoch <= len(self.scores):
+            raise DataError(f"its best_epoch is {self.best_epoch}")
+
+    def judge(self, model: Any, parameters: Any) -> None:
+        """Score the model after an epoch."""
         score = float(np.nan_to_num(self.score(model, self.rows), nan=-np.inf))
         self.scores.append(score)
-        if self.best is None or score > self.scores[self.best_epoch - 1]:
-            self.best, self.best_epoch = parameters, len(self.scores)
-        return self.exhausted
+        if self.best.value is None or score > self.scores[self.best_epoch - 1]:
+            self.best.value, self.best_epoch = parameters, len(self.scores)
 
     @property
     def exhausted(self) -> bool:
@@ -232,13 +246,39 @@ class _EarlyStopping:
         return since >= self.patience
 
 
-class _Trainer:
-    """Model, optimiser, rule and position in the data of one training."""
+@dataclass(eq=False, init=False)
+class _Trainer(State):
+    """Model, optimiser, rule and position in the data of one training.
 
-    checkpoint: Checkpoint | None = None
-    early: _EarlyStopping | None = None
-    first_averaged: int = 0
-    last: bool = False
+    Attributes
+    ----------
+    at
+        The epoch and the update within it.
+    order_seed
+        That of the order of the rows in the epoch.
+    total
+        The sum of the objective over the epoch.
+    rng
+        The generator of orders and chains.
+    parameters
+        Those of the model, saved by their names in it.
+    updates
+        The optimiser's memory and the chains of the rule.
+    good_epoch, good
+        The last parameters that were far from divergence, and the epochs before them.
+    validation
+        The scores of validation rows, if there are any.
+    """
+
+    at: Position
+    order_seed: int
+    total: float
+    rng: np.random.Generator
+    parameters: Held[Any]
+    updates: Updates
+    good_epoch: int
+    good: Held[Any]
+    validation: State
 
     def __init__(
         self,
@@ -259,15 +299,29 @@ class _Trainer:
         self.rng = seeds.generator(seed)
         sizes = (self.n_rows, self.batch_size, self.per_epoch, epochs)
         engine: Any = ScanUpdates if isinstance(rule, LossRule) else BatchUpdates
-        self.updates: Updates = engine(rule, model, data, optimiser, sizes, self.rng, sums=tol > 0)
-        self.at = Position()
-        self.order_seed = 0
-        self.total = 0.0  # of the objective over the epoch
-        self.good = (0, self.updates.parameters())
+        self.updates = engine(rule, model, data, optimiser, sizes, self.rng, sums=tol > 0)
+        self.at, self.order_seed, self.total = Position(), 0, math.nan
+        self.parameters = Held(model, self._read_parameters, self._written_parameters)
+        self.good_epoch, self.good = 0, held_tree(model, self.updates.parameters())
+        self.validation = State()
+        self.checkpoint: Checkpoint | None = None
+        self.first_averaged, self.last = 0, False
         self.warnings: list[str] = []
         self.interrupt = DeferredInterrupt()
         self.compiled = not isinstance(rule, LossRule)  # the first update of a loss compiles it
-        self.whole = False  # whether the next update can be taken from the state as it is
+        self.is_whole = False  # whether the next update can be taken from the state as it is
+        self.within = False  # an epoch, whose rows are in order
+        self.shown = time.monotonic()
+
+    @property
+    def whole(self) -> bool:
+        """Whether the next update can be taken from the state as it is."""
+        return self.is_whole
+
+    @property
+    def early(self) -> _EarlyStopping | None:
+        """The judgement of validation rows, if there are any."""
+        return self.validation if isinstance(self.validation, _EarlyStopping) else None
 
     @property
     def _averages(self) -> bool:
@@ -281,117 +335,86 @@ class _Trainer:
             set_parameters(self.model, parameters)
             run.record(Step(1), 1)
             return Training(self.model, run.trace, 1, "epochs" if doubts else "converged", doubts)
-        saved = self._load()
-        self.updates.begin(state if saved is None else None)
-        if saved is not None:
-            self._restore(saved, run.trace)
-        already = self._already_stopped(run.trace)
-        if already is not None:
-            return self._answer(run, already)
+        self.updates.begin(state)
         with self.interrupt.deferred(), phase("epoch"):
             return self._answer(run, self._iterate(run))
 
     def _iterate(self, run: Run) -> str:
-        """Run the epochs; answers why they ended."""
-        tol = 0.0 if self._averages else self.tol
-        _, converged = run.iterate(self._steps(run), tol=tol, limit=self.epochs)
-        stopped = "converged" if converged else run.stopped
+        """Run the epochs; returns why they ended."""
+        self.run, tol = run, 0.0 if self._averages else self.tol
+        ended = iterate(_Trainer.step, self, run, tol=tol, limit=self.epochs, store=self._store())
+        stopped = "converged" if ended.converged else run.stopped
         if stopped == "iterations" and self.at.epoch >= self.epochs:
             stopped = "epochs"
         if stopped == "diverged" and self.early is not None and self.early.exhausted:
             stopped = "validation"
         if stopped == "epochs" and self._averages and 0 < self.tol >= run.trace.last_residual:
             stopped = "converged"
-        # within an epoch, the state was saved when the time had run out, and the trace has a step
-        # since then that no uninterrupted training has
-        within = stopped == "seconds" and self.at.update > 0
-        if stopped != "diverged" and self.whole and not within:
-            self._save(run.trace)
+        if stopped == "seconds" and self.within:
+            at = self.at
+            run.record(Step(at.epoch, objective=self._mean_objective()), self.epochs)
         return stopped
-
-    def _already_stopped(self, trace: Trace) -> str | None:
-        """Why the training that is resumed was complete already, if it was."""
-        met = 0 < self.tol >= trace.last_residual
-        if self.early is not None and self.early.exhausted:
-            return "validation"
-        if self.at.epoch >= self.epochs:
-            return "converged" if met else "epochs"
-        return "converged" if met and not self._averages else None
 
     def _answer(self, run: Run, stopped: str) -> Training[Any]:
         self.updates.finish()
         if stopped == "diverged":
-            self.at.epoch = self.good[0]
-            set_parameters(self.model, self.good[1])
+            self.at.epoch = self.good_epoch
+            set_parameters(self.model, self.good.now)
         elif stopped not in COMPLETE:
             self.warnings.append(f"ended after {self.at.epoch} of {self.epochs} epochs ({stopped})")
         carried = self.updates.carried
         self.warnings += self.rule.warnings(carried.rule)
         scores: list[float] = []
-        if self.early is not None and self.early.best is not None:
-            set_parameters(self.model, self.early.best)
+        if self.early is not None and self.early.best.value is not None:
+            set_parameters(self.model, self.early.best.value)
             scores = list(self.early.scores)
-        elif stopped != "diverged" and self.updates.averaged is not None and not self.last:
-            set_parameters(self.model, self.updates.averaged)
+        elif stopped != "diverged" and self.updates.average.value is not None and not self.last:
+            set_parameters(self.model, self.updates.average.value)
         state = None if stopped == "diverged" else carried
         return Training(self.model, run.trace, self.at.epoch, stopped, self.warnings, state, scores)
 
     # ------------------------------------------------------------------ epochs
 
-    def _steps(self, run: Run) -> Iterator[Step]:
+    def step(self) -> Step | None:
+        """Learn from the next batches, the last ones with the report of the epoch; None if the
+        model has diverged or the validation rows say that enough has been learnt.
+        """
         at = self.at
-        while at.epoch < self.epochs:
+        if at.epoch >= self.epochs or (self.early is not None and self.early.exhausted):
+            return None
+        if not self.within:
             if at.update == 0:
-                if at.epoch:
-                    self._save(run.trace)
-                self.whole = False
+                self.is_whole = False
                 self._begin_epoch()
             at.order = np.random.default_rng(self.order_seed).permutation(self.n_rows)
-            yield from self._batches(run)
-            if at.update < self.per_epoch:
-                return  # diverged
-            self.whole = False
-            at.epoch, at.update = at.epoch + 1, 0
-            exhausted, residual = self._judge(), self._residual()
-            self.whole = True
-            told = self.rule.measures(self.updates.parameters(), self.updates.carried.rule)
-            yield Step(at.epoch, residual, self.total / self.per_epoch, measures=told)
-            if exhausted:
-                return
+            self.within = True
+        if not self._advance():
+            at.update = 0
+            return None
+        self.interrupt.check()
+        if at.update < self.per_epoch:
+            self._show()
+            return _PART
+        self.is_whole = self.within = False
+        at.epoch, at.update = at.epoch + 1, 0
+        self._judge()
+        residual = self._residual()
+        self.is_whole = True
+        told = self.rule.measures(self.updates.parameters(), self.updates.carried.rule)
+        return Step(at.epoch, residual, self.total / self.per_epoch, measures=told)
 
-    def _judge(self) -> bool:
-        """Whether the validation rows say that enough has been learnt."""
-        if self.early is None:
-            return False
-        parameters = self.updates.parameters()
-        set_parameters(self.model, parameters)
-        return self.early.judge(self.model, parameters)
+    def _judge(self) -> None:
+        """Score the validation rows."""
+        if self.early is not None:
+            parameters = self.updates.parameters()
+            set_parameters(self.model, parameters)
+            self.early.judge(self.model, parameters)
 
     def _begin_epoch(self) -> None:
         self.order_seed = int(self.rng.integers(2**63))
         self.total = 0.0
         if self.tol > 0 and (not self._averages or self.at.epoch <= self.first_averaged):
             self.updates.restart_sums()
-
-    def _batches(self, run: Run) -> Iterator[Step]:
-        """The rest of an epoch; a step only where the time has run out."""
-        at, shown = self.at, time.monotonic()
-        while at.update < self.per_epoch:
-            if not self._advance():
-                at.update = 0
-                return
-            self.interrupt.check()
-            if at.update == self.per_epoch:
-                return
-            if run.clock.expired:
-                if self.whole:
-                    self._save(run.trace)
-                yield Step(at.epoch, objective=self.total / at.update if at.update else math.nan)
-            if self.checkpoint is not None and self.checkpoint.due:
-                self._save(run.trace)
-            if time.monotonic() - shown > _SHOW_EVERY:
-                shown = time.monotonic()
-                self._show(run)
 
     def _residual(self) -> float:
         """Largest entry of the mean gradient over the epochs that count, if anybody asked."""
@@ -401,21 +424,26 @@ class _Trainer:
             self.at.epoch - self.first_averaged if self._averages else 1
         )
 
-    def _show(self, run: Run) -> None:
-        objective = self.total / max(self.at.update, 1)
+    def _mean_objective(self) -> float:
+        return self.total / self.at.update if self.at.update else math.nan
+
+    def _show(self) -> None:
+        if time.monotonic() - self.shown <= _SHOW_EVERY:
+            return
+        self.shown, objective = time.monotonic(), self._mean_objective()
         shown = None if math.isnan(objective) else objective
         part_done(self.at.update / self.per_epoch)
-        run.progress(self.at.epoch, self.epochs, residual=None, objective=shown)
+        self.run.progress(self.at.epoch, self.epochs, residual=None, objective=shown)
 
     def _advance(self) -> bool:
         """Learn from the next batches; False when the model has diverged."""
         at = self.at
-        before, self.whole = at.update, False
+        before, self.is_whole = at.update, False
         with nullcontext() if self.compiled else phase("compiling"):
             done = self.updates.advance(at, at.epoch >= self.first_averaged)
         self.compiled = True
         if not done.updates:  # the time ended within an update; an epoch has its order already
-            self.whole = before > 0
+            self.is_whole = before > 0
             return True
         at.update += done.updates
         for objective in done.objectives:
@@ -427,21 +455,22 @@ class _Trainer:
         if done.largest <= 0.1 * self.model.weight_limit and (
             ended or before // _KEEP_EVERY != at.update // _KEEP_EVERY
         ):
-            self.good = (at.epoch + ended, self.updates.parameters())
-        self.whole = True
+            self.good_epoch, self.good.value = at.epoch + ended, self.updates.parameters()
+        self.is_whole = True
         return True
 
     def _warn_diverged(self, largest: float) -> None:
         what = f"a weight of {largest:.3g}" if np.isfinite(largest) else "numbers not finite"
         self.warnings.append(
             f"diverged in epoch {self.at.epoch + 1} ({what}): the {self.model.kind} is that of the "
-            f"last good state, after {self.good[0]} whole epochs; lower learning_rate or momentum "
-            f"({self.optimiser.text}), raise weight_decay, or scale the data"
+            f"last good state, after {self.good_epoch} whole epochs; lower learning_rate or "
+            f"momentum ({self.optimiser.text}), raise weight_decay, or scale the data"
         )
 
     # ------------------------------------------------------------------ checkpoints
 
-    def _load(self) -> SavedState | None:
+    def _store(self) -> StateFile | None:
+        """The checkpoint, which belongs to this training only."""
         if self.checkpoint is None:
             return None
         identity = {
@@ -462,64 +491,39 @@ class _Trainer:
             if self.early.least_gain:
                 identity["least gain"] = self.early.least_gain
         self.checkpoint.identity = identity
-        return self.checkpoint.load()
+        return _ModelFile(self.checkpoint, self.model)
 
-    def _save(self, trace: Trace) -> None:
-        if self.checkpoint is None:
-            return
+    def _written_parameters(self, model: Any) -> Arrays:
         self.updates.finish()
-        arrays = self.model.to_arrays()
-        arrays |= prefixed(named_leaves(self.model.parameters), "parameters")
-        arrays |= self.updates.arrays()
-        arrays |= prefixed(named_leaves(self.good[1]), "good")
-        arrays |= prefixed(trace.arrays(), "trace")
-        progress: dict[str, Any] = {
-            "epoch": self.at.epoch,
-            "update": self.at.update,
-            "good": int(self.good[0]),
-            "order_seed": self.order_seed,
-            "objective": None if math.isnan(self.total) else self.total,
-            "rng": self.rng.bit_generator.state,
+        return named_leaves(model.parameters)
+
+    def _read_parameters(self, arrays: Arrays) -> Any:
+        set_parameters(self.model, self.good.read(arrays))
+        self.updates.take()
+        return self.model
+
+    def load(self, arrays: Mapping[str, Array]) -> None:
+        """Take the values that `to_arrays` described."""
+        super().load(arrays)
+        limits = {
+            "epoch": (self.at.epoch, self.epochs),
+            "update": (self.at.update, self.per_epoch),
+            "good_epoch": (self.good_epoch, self.epochs),
         }
-        if self.early is not None and self.early.best is not None:
-            arrays |= prefixed(named_leaves(self.early.best), "best")
-            progress |= {"scores": self.early.scores, "best_epoch": self.early.best_epoch}
-        self.checkpoint.save(arrays, progress, {self.model.kind: self.model.describe()})
+        for name, (value, most) in limits.items():
+            if not 0 <= value <= most:
+                raise DataError(f"its {name} is {value}, and at most {most} are possible")
+        self.is_whole = True
 
-    def _restore(self, saved: SavedState, trace: Trace) -> None:
-        assert self.checkpoint is not None
-        arrays, progress = saved.arrays, saved.progress
-        tree = self.model.parameters
-        with restoring(self.checkpoint.path):
-            self._check(arrays, progress)
-            set_parameters(self.model, with_leaves(tree, part(arrays, "parameters")))
-            self.updates.restore(arrays)
-            self.at.epoch, self.at.update = progress["epoch"], progress["update"]
-            self.good = (progress["good"], with_leaves(tree, part(arrays, "good")))
-            self.order_seed = progress["order_seed"]
-            total = progress["objective"]
-            self.total = math.nan if total is None else float(total)
-            self.rng.bit_generator.state = progress["rng"]
-            trace.restore(part(arrays, "trace"))
-            if self.early is not None and "scores" in progress:
-                self.early.scores = [float(x) for x in progress["scores"]]
-                self.early.best_epoch = int(progress["best_epoch"])
-                self.early.best = with_leaves(tree, part(arrays, "best"))
 
-    def _check(self, arrays: Arrays, progress: dict[str, Any]) -> None:
-        """Refuse a state whose arrays or counts cannot be those of this training."""
-        leaves = {n: np.asarray(a) for n, a in named_leaves(self.model.parameters).items()}
-        fresh = prefixed(leaves, "parameters") | prefixed(leaves, "good") | self.updates.arrays()
-        for name in ("slopes", "average", "best"):
-            fresh |= prefixed(leaves, name) if part(arrays, name) else {}
-        known = {n: a for n, a in arrays.items() if n.partition("/")[0] in _KEPT}
-        if unknown := sorted(part(arrays, "parameters").keys() - leaves.keys()):
-            raise DataError(f"the model has no parameter {unknown[0]}")
-        check_like(known, fresh, varying=("slopes/",))
-        limits = {"epoch": self.epochs, "update": self.per_epoch, "good": self.epochs}
-        for name, most in limits.items():
-            if not 0 <= of_type(progress, name, int) <= most:
-                raise DataError(f"its {name} is {progress[name]}, and at most {most} are possible")
-        scores = progress.get("scores", [])
-        if scores and not 1 <= of_type(progress, "best_epoch", int) <= len(scores):
-            raise DataError(f"its best_epoch is {progress['best_epoch']}")
+class _ModelFile(StateFile):
+    """A checkpoint that can be read as a model, too."""
+
+    def __init__(self, checkpoint: Checkpoint, model: Any) -> None:
+        super().__init__(checkpoint)
+        self.model = model
+
+    def save(self, arrays: Mapping[str, Array]) -> None:
+        """Write a state in place of the one before."""
+        everything = {**self.model.to_arrays(), **arrays}
+        self.checkpoint.save(everything, None, {self.model.kind: self.model.describe()})

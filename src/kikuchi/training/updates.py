@@ -8,7 +8,7 @@ import math
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, NamedTuple
 
@@ -16,12 +16,21 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kikuchi.core.budget import Budget
-from kikuchi.training.checkpoint import Arrays, part, prefixed
+from kikuchi.core.errors import DataError
+from kikuchi.engines.loops.state import Held, Part, State
+from kikuchi.training.checkpoint import Arrays, check_like
 from kikuchi.training.losses import loss_of as loss_of
 from kikuchi.training.model import Trainable, named_leaves, set_parameters, with_leaves
-from kikuchi.training.optimiser import Optimiser, is_weight, precision
+from kikuchi.training.optimiser import (
+    Optimiser,
+    is_weight,
+    numbered_leaves,
+    precision,
+    with_numbered_leaves,
+)
 from kikuchi.training.rows import is_sparse, take_rows
-from kikuchi.training.rule import BaseRule, LossRule, Rule, State
+from kikuchi.training.rule import BaseRule, LossRule, Rule
+from kikuchi.training.rule import State as RuleState
 
 Array = NDArray[Any]
 Ints = NDArray[np.int64]
@@ -37,17 +46,21 @@ class TrainerState:
     Given to the next training, that goes on with them.
     """
 
-    rule: State
+    rule: RuleState
     optimiser: Arrays
 
 
-@dataclass
-class Position:
-    """Where a training stands: epoch, update within it, and the order of the rows in the epoch."""
+@dataclass(eq=False)
+class Position(State):
+    """Where a training stands: epoch, update within it, and the order of the rows in the epoch,
+    which is not saved.
+    """
 
     epoch: int = 0
     update: int = 0
-    order: Ints = field(default_factory=lambda: np.empty(0, dtype=np.int64))
+
+    def __post_init__(self) -> None:
+        self.order: Ints = np.empty(0, dtype=np.int64)
 
 
 class Progressed(NamedTuple):
@@ -60,17 +73,32 @@ class Progressed(NamedTuple):
     largest: float
 
 
-class Updates(ABC):
-    """Carries out the updates of one training on one model.
+@dataclass(eq=False, init=False)
+class Updates(State, ABC):
+    """Carries out the updates of one training on one model; the parameters are saved apart.
 
-    `summed` holds the sums of gradients for the stopping criterion, each batch weighted by its
-    fraction of the rows; `averaged` the running mean of the parameters over `n_averaged` updates.
+    Attributes
+    ----------
+    memory
+        That of the optimiser.
+    chains
+        Those of the rule, without its workspace.
+    slopes
+        Sums of gradients for the stopping criterion, each batch weighted by its fraction of the
+        rows.
+    average, n_averaged
+        The running mean of the parameters over so many updates.
     """
 
-    rule: BaseRule
+    memory: Part
+    chains: Held[dict[str, Any]]
+    slopes: Held[Any]
+    average: Held[Any]
+    n_averaged: int
 
     def __init__(
         self,
+        rule: BaseRule,
         model: Trainable,
         data: Any,
         optimiser: Optimiser,
@@ -79,12 +107,11 @@ class Updates(ABC):
         *,
         sums: bool,
     ) -> None:
+        self.rule: Any = rule
         self.model, self.data, self.optimiser, self.rng = model, data, optimiser, rng
         self.sums = sums
         self.n_rows, self.batch_size, self.per_epoch, self.epochs = sizes
-        self.summed: Any = None
-        self.averaged: Any = None
-        self.n_averaged = 0
+        self.slopes, self.average, self.n_averaged = held_tree(model), held_tree(model), 0
         self.clock = Budget().start()  # that of the run, once there is one
         if sums:
             self.restart_sums()
@@ -113,6 +140,9 @@ class Updates(ABC):
     def finish(self) -> None:
         """Give the model the parameters that the updates have reached."""
 
+    def take(self) -> None:
+        """Go on from the parameters of the model."""
+
     @property
     @abstractmethod
     def carried(self) -> TrainerState:
@@ -122,7 +152,7 @@ class Updates(ABC):
         """Largest entry of the mean gradient over some epochs, weight decay included."""
         decay, largest = self.optimiser.weight_decay, 0.0
         values = named_leaves(self.parameters())
-        for name, total in named_leaves(self.summed).items():
+        for name, total in named_leaves(self.slopes.now).items():
             left = np.asarray(total) / epochs
             if decay and is_weight(left):
                 left = left - decay * np.asarray(values[name])
@@ -130,28 +160,18 @@ class Updates(ABC):
             largest = max(largest, float(np.max(np.abs(left), initial=0.0)))
         return largest
 
-    def arrays(self) -> Arrays:
-        """Everything that the next update depends on, besides the model and the generator."""
-        carried = self.carried
-        arrays = prefixed(carried.optimiser, "optimiser") | prefixed(carried.rule, "rule")
-        if self.summed is not None:
-            arrays |= prefixed(named_leaves(self.summed), "slopes")
-        if self.averaged is not None:
-            arrays |= prefixed(named_leaves(self.averaged), "average")
-            arrays["average_count"] = np.array(self.n_averaged)
-        return arrays
 
-    def restore(self, arrays: Mapping[str, Array]) -> None:
-        """Go on from arrays that `arrays` gave; the parameters are in the model already."""
-        slopes, average = part(arrays, "slopes"), part(arrays, "average")
-        if slopes:
-            self.summed = with_leaves(
-                self.model.parameters, {n: a.copy() for n, a in slopes.items()}
-            )
-        if average:
-            copies = {n: a.copy() for n, a in average.items()}
-            self.averaged = with_leaves(self.model.parameters, copies)
-            self.n_averaged = int(arrays["average_count"])
+def held_tree(model: Trainable, value: Any = None) -> Held[Any]:
+    """Return a place for arrays like the parameters of a model, as a part of a state."""
+
+    def read(arrays: Mapping[str, Array]) -> Any:
+        leaves = {n: np.asarray(a) for n, a in named_leaves(model.parameters).items()}
+        if unknown := sorted(arrays.keys() - leaves.keys()):
+            raise DataError(f"the model has no parameter {unknown[0]}")
+        check_like(arrays, leaves)
+        return with_leaves(model.parameters, {n: a.copy() for n, a in arrays.items()})
+
+    return Held(value, read, named_leaves)
 
 
 # ---------------------------------------------------------------------- rules in NumPy
@@ -160,13 +180,15 @@ class Updates(ABC):
 class BatchUpdates(Updates):
     """One batch at a time: the rule estimates a gradient, the optimiser moves the parameters."""
 
-    rule: Rule[Any]
-
     def __init__(self, rule: Rule[Any], *arguments: Any, sums: bool) -> None:
-        super().__init__(*arguments, sums=sums)
-        self.rule = rule
-        self.updater = self.optimiser.start(self.model, self.per_epoch, self.epochs)
-        self.state: State = {}
+        super().__init__(rule, *arguments, sums=sums)
+        self.updater = self.memory = self.optimiser.start(self.model, self.per_epoch, self.epochs)
+        self.chains = Held({}, _copies, _without_workspace)
+
+    @property
+    def state(self) -> RuleState:
+        """The chains of the rule, with its workspace."""
+        return self.chains.now
 
     def solve(self) -> tuple[Any, list[str]] | None:
         """What the rule answers."""
@@ -179,11 +201,11 @@ class BatchUpdates(Updates):
     def begin(self, state: TrainerState | None) -> None:
         """The rule's first state, or that of the training before."""
         if state is not None and self.rule.carries:
-            self.state = {n: a.copy() for n, a in state.rule.items()}
+            self.chains.value = _copies(state.rule)
         else:
-            self.state = self.rule.begin(self.model, self._for_rule(), self.rng)
+            self.chains.value = self.rule.begin(self.model, self._for_rule(), self.rng)
         if state is not None:
-            self.updater.restore(state.optimiser)
+            self.updater.load(state.optimiser)
 
     def _for_rule(self) -> Any:
         sparse = is_sparse(self.data) and not self.rule.takes_sparse
@@ -191,7 +213,8 @@ class BatchUpdates(Updates):
 
     def restart_sums(self) -> None:
         """Zeros of the parameters' shapes."""
-        self.summed = {n: np.zeros_like(a) for n, a in self.model.parameters.items()}
+        zeros = {n: np.zeros_like(a) for n, a in self.model.parameters.items()}
+        self.slopes.value = zeros
 
     def advance(self, at: Position, averaging: bool) -> Progressed:
         """One update."""
@@ -207,7 +230,7 @@ class BatchUpdates(Updates):
             return Progressed(0, [], 0.0)
         self.model.constrain(estimate.ascent)
         if self.sums:
-            for name, total in self.summed.items():
+            for name, total in self.slopes.now.items():
                 total += total.dtype.type(len(rows) / self.n_rows) * estimate.ascent[name]
         largest = self.updater.step(estimate.ascent, at.epoch, at.update)
         self.rule.project(self.model, self.updater.rate(at.epoch, at.update))
@@ -217,11 +240,12 @@ class BatchUpdates(Updates):
         return Progressed(1, [objective], math.inf if math.isinf(objective) else largest)
 
     def _average(self) -> None:
-        if self.averaged is None:
-            self.averaged = {n: np.zeros_like(a) for n, a in self.model.parameters.items()}
+        if self.average.value is None:
+            zeros = {n: np.zeros_like(a) for n, a in self.model.parameters.items()}
+            self.average.value = zeros
         self.n_averaged += 1
         for name, array in self.model.parameters.items():
-            mean = self.averaged[name]
+            mean = self.average.now[name]
             mean += (array - mean) / mean.dtype.type(self.n_averaged)
 
     def parameters(self) -> Any:
@@ -234,19 +258,21 @@ class BatchUpdates(Updates):
     @property
     def carried(self) -> TrainerState:
         """Chains without workspace, and the optimiser's memory."""
-        chains = {n: a for n, a in self.state.items() if not n.startswith("_")}
-        return TrainerState(chains, self.updater.state)
+        return TrainerState(_without_workspace(self.state), self.updater.to_arrays())
 
-    def restore(self, arrays: Mapping[str, Array]) -> None:
-        """The rule's state and the optimiser's."""
-        super().restore(arrays)
-        self.updater.restore(part(arrays, "optimiser"))
-        self.state = {n: a.copy() for n, a in part(arrays, "rule").items()}
+
+def _without_workspace(state: RuleState) -> RuleState:
+    return {n: a for n, a in state.items() if not n.startswith("_")}
+
+
+def _copies(state: Mapping[str, Array]) -> RuleState:
+    return {n: a.copy() for n, a in state.items()}
 
 
 # ---------------------------------------------------------------------- losses in JAX
 
 
+@dataclass(eq=False, init=False)
 class ScanUpdates(Updates):
     """Chunks of updates of a JAX loss in one compiled `lax.scan`.
 
@@ -257,13 +283,14 @@ class ScanUpdates(Updates):
     epoch has a program of its own.
     """
 
-    rule: LossRule
+    key_seed: int
+    memory: Held[Any]
 
     def __init__(self, rule: LossRule, *arguments: Any, sums: bool) -> None:
-        super().__init__(*arguments, sums=sums)
+        super().__init__(rule, *arguments, sums=sums)
         import jax
 
-        self._jax, self.rule = jax, rule
+        self._jax = jax
         self._horizon = self.optimiser.horizon(self.per_epoch, self.epochs)
         self._chunk = 1
         self._order_epoch = -1
@@ -274,25 +301,25 @@ class ScanUpdates(Updates):
             self._data = jax.tree.map(lambda a: jax.numpy.asarray(a, dtype=dtype), data)
             self._values = jax.tree.map(jax.numpy.array, self.model.parameters)
             transform = self.optimiser.transform(*self._horizon)
-            self._memory = transform.init(self._values)
-            self._carried: Any = {}
+            self.memory = Held(transform.init(self._values), self._read_memory, numbered_leaves)
+            self.chains = Held({}, self._read_chains, dict)
             self._zeros = jax.tree.map(jax.numpy.zeros_like, self._values)
-        self._key_seed = 0
+        self.key_seed = 0
 
     def restart_sums(self) -> None:
         """The next chunk begins with zeros."""
-        self.summed = None
+        self.slopes.value = None
 
     def begin(self, state: TrainerState | None) -> None:
         """A random key, and the optimiser's memory of the training before."""
-        self._key_seed = int(self.rng.integers(2**31))
+        self.key_seed = int(self.rng.integers(2**31))
         if self.rule.begin is not None:
             with precision(self.model.parameters):
                 key = self._jax.random.key(int(self.rng.integers(2**31)))
-                self._carried = self.rule.begin(self._values, self._data, key)
+                self.chains.value = self.rule.begin(self._values, self._data, key)
         if state is not None:
-            self._restore_memory(state.optimiser)
-            self._restore_carried(state.rule)
+            self.memory.load(state.optimiser)
+            self.chains.load({n: a for n, a in state.rule.items() if n != "key_seed"})
 
     def advance(self, at: Position, averaging: bool) -> Progressed:
         """A chunk of updates, or the last one of the epoch if its batch is smaller."""
@@ -308,17 +335,17 @@ class ScanUpdates(Updates):
             program = _program(rule.loss, rule.project, carries, self.optimiser, self._horizon)
             carry = (
                 self._values,
-                self._memory,
-                self._carried,
-                self._zeros if self.summed is None else self.summed,
-                self._zeros if self.averaged is None else self.averaged,
+                self.memory.now,
+                self.chains.now,
+                self._zeros if self.slopes.value is None else self.slopes.value,
+                self._zeros if self.average.value is None else self.average.value,
                 np.int32(self.n_averaged),
             )
             answer = program(
                 carry,
                 self._data,
                 self._device_order(at),
-                self._jax.random.key(self._key_seed),
+                self._jax.random.key(self.key_seed),
                 np.int32(at.epoch * self.per_epoch + at.update),
                 np.int32(at.update * self.batch_size),
                 np.int32(active),
@@ -327,10 +354,10 @@ class ScanUpdates(Updates):
                 batch=batch,
             )
             carry, losses, done = answer
-            self._values, self._memory, self._carried, summed, averaged, counted = carry
+            self._values, self.memory.value, self.chains.value, summed, averaged, counted = carry
         done = int(done)
-        self.summed = summed if self.sums else None
-        self.averaged = averaged if int(counted) else None
+        self.slopes.value = summed if self.sums else None
+        self.average.value = averaged if int(counted) else None
         self.n_averaged = int(counted)
         if not small and active == self._chunk:
             self._resize(time.perf_counter() - began)
@@ -367,31 +394,23 @@ class ScanUpdates(Updates):
     @property
     def carried(self) -> TrainerState:
         """The seed of the keys, and the leaves of optax's state."""
-        leaves = self._jax.tree.leaves(self._memory)
-        memory = {f"leaf{k}": np.asarray(leaf) for k, leaf in enumerate(leaves)}
-        carried = {n: np.asarray(a) for n, a in self._carried.items()}
-        return TrainerState(carried | {"key_seed": np.array(self._key_seed)}, memory)
+        chains = {n: np.asarray(a) for n, a in self.chains.now.items()}
+        return TrainerState(
+            chains | {"key_seed": np.array(self.key_seed)}, numbered_leaves(self.memory.now)
+        )
 
-    def restore(self, arrays: Mapping[str, Array]) -> None:
-        """The parameters of the model, the optimiser's state and the seed of the keys."""
+    def take(self) -> None:
+        """Go on from the parameters of the model."""
         with precision(self.model.parameters):
-            super().restore(arrays)
             self._values = self._jax.tree.map(self._jax.numpy.array, self.model.parameters)
-        self._restore_memory(part(arrays, "optimiser"))
-        rule = part(arrays, "rule")
-        self._key_seed = int(rule.pop("key_seed"))
-        self._restore_carried(rule)
 
-    def _restore_memory(self, memory: Arrays) -> None:
+    def _read_memory(self, arrays: Mapping[str, Array]) -> Any:
         with precision(self.model.parameters):
-            leaves, shape = self._jax.tree.flatten(self._memory)
-            kept = [self._jax.numpy.array(memory[f"leaf{k}"]) for k in range(len(leaves))]
-            self._memory = self._jax.tree.unflatten(shape, kept)
+            return with_numbered_leaves(self.memory.now, arrays)
 
-    def _restore_carried(self, kept: Mapping[str, Array]) -> None:
+    def _read_chains(self, arrays: Mapping[str, Array]) -> dict[str, Any]:
         with precision(self.model.parameters):
-            names = [name for name in kept if name != "key_seed"]
-            self._carried = {name: self._jax.numpy.array(kept[name]) for name in names}
+            return {name: self._jax.numpy.array(array) for name, array in arrays.items()}
 
 
 @lru_cache(maxsize=64)

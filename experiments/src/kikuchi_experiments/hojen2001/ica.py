@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
-from itertools import islice
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
@@ -112,11 +111,12 @@ def trace_fit(
     rules = Rules("free", parse_mixing_prior("flat"), "none")
     learning = EMIteration(start, Observations.of(samples.T), parse_posterior(posterior), rules)
     columns, noises, converged, taken = [start.mixing], [_variance(start)], False, 0
-    for step in islice(learning.steps("em", None, 0), iterations):
+    for _ in range(iterations):
+        step = learning.step()
         columns.append(learning.model.mixing)
         noises.append(_variance(learning.model))
         taken += 1
-        if step.residual < tol:
+        if step is not None and step.residual < tol:
             converged = True
             break
     keep = np.unique(np.linspace(0, taken, min(_SHOWN, taken + 1)).astype(np.intp))

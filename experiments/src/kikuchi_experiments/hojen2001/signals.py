@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Sequence
-from itertools import islice
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
@@ -158,9 +157,10 @@ def _separated(
         model, data, posterior, Rules("free", parse_mixing_prior("flat"), "none")
     )
     angles = [_degrees(model.mixing)]
-    for step in islice(learning.steps("em", None, 0), iterations):
+    for _ in range(iterations):
+        step = learning.step()
         angles.append(_degrees(learning.model.mixing))
-        if step.residual < 1e-4:
+        if step is not None and step.residual < 1e-4:
             break
     estimated = posterior.solve(learning.model.problem(data)).mean.T
     return {**_judged(learning.model.mixing, estimated, true, sources), "angles": angles}

@@ -18,6 +18,7 @@ from kikuchi.core.errors import DataError, MethodError
 from kikuchi.core.interrupts import safe_interrupts
 from kikuchi.core.options import option
 from kikuchi.core.seeds import generator
+from kikuchi.engines.loops.iterate import iterate
 from kikuchi.ica.bayesian.search import PruningSearch, SearchOptions
 from kikuchi.ica.bayesian.sources import Mixing, Mixtures, source_posterior, tuples_of
 from kikuchi.ica.bayesian.updates import Hyperpriors
@@ -25,7 +26,7 @@ from kikuchi.ica.estimator import IcaEstimator
 from kikuchi.ica.recordings import checked_samples
 from kikuchi.training.checkpoint import Arrays, part, prefixed
 from kikuchi.training.estimator import check_is_fitted
-from kikuchi.training.resuming import iterate_resumable
+from kikuchi.training.resuming import fit_store
 
 _MOST_DEFAULT_SOURCES = 5
 
@@ -133,13 +134,13 @@ class BayesianICA(IcaEstimator):
         search = PruningSearch(options, data, n_sources, generator(self.random_state))
         run = self._run()
         run.trace.objective_name, run.offset = "lower bound", -data.size * math.log(unit)
-        file = self._state_file(samples)
-        _, finished = iterate_resumable(
-            run, search, search.steps(), file, tol=self.tol, limit=2**31
-        )
-        self._conclude(run, search.sweeps, finished and search.best_converged)
+        ended = iterate(
+            PruningSearch.step, search, run, tol=self.tol, limit=2**31,
+            store=fit_store(self, samples),
+        )  # fmt: skip
+        self._conclude(run, search.done, ended.converged and search.best_converged)
         self._keep(search, centre, unit)
-        self.bound_ = search.best.bound + run.offset
+        self.bound_ = search.best.now.bound + run.offset
         return self
 
     def _wanted_sources(self, n_sensors: int) -> int:
@@ -159,7 +160,7 @@ class BayesianICA(IcaEstimator):
         return samples.mean(axis=0), float(np.sqrt(samples.var(axis=0).mean()))
 
     def _keep(self, search: PruningSearch, centre: Array, unit: float) -> None:
-        posterior = search.best
+        posterior = search.best.now
         strength = np.sum(posterior.weights**2, axis=0) * posterior.mixtures.variance
         order = np.argsort(-strength, kind="stable")
         relevance = posterior.relevance.mean[order]
@@ -168,7 +169,9 @@ class BayesianICA(IcaEstimator):
         covariance = posterior.weight_covariance[np.ix_(order, order)]
         self.mixing_covariance_ = np.ascontiguousarray(unit**2 * covariance)
         self.relevance_ = np.concatenate([relevance, search.dropped]) / unit**2
-        self.relevance_history_ = np.array(search.history).reshape(-1, search.n_sources) / unit**2
+        self.relevance_history_ = (
+            np.array(search.history.now).reshape(-1, search.n_sources) / unit**2
+        )
         self.prior_relevance_ = posterior.prior_relevance / unit**2
         self.n_sources_ = len(order)
         self.mean_ = centre + unit * posterior.mean

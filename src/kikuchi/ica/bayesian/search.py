@@ -6,17 +6,18 @@ Reference: LAW-L12.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any, ClassVar
 
 import numpy as np
 
 from kikuchi.core.arrays import Array
-from kikuchi.core.run import State, Step
+from kikuchi.core.run import Step
+from kikuchi.engines.loops.state import Held, Rounds
 from kikuchi.ica.bayesian.sources import Mixtures
 from kikuchi.ica.bayesian.updates import BayesianPosterior, Hyperpriors
-from kikuchi.training.checkpoint import check_sizes, part, prefixed
-from kikuchi.training.resuming import from_json_array, json_array
+from kikuchi.training.checkpoint import check_sizes, part
 
 _FIRST_NOISE = 0.1  # of the variance of the data
 
@@ -35,128 +36,162 @@ class SearchOptions:
     hyperpriors: Hyperpriors
 
 
-class PruningSearch:
+@dataclass(eq=False, init=False)
+class PruningSearch(Rounds):
     """Restarts, then pruning; `best` is the posterior to keep at any moment.
 
-    The state is that after the last update of the hyperparameters, not after each sweep.
+    A round ends with an update of the hyperparameters, and has a step for each sweep before it.
+
+    Attributes
+    ----------
+    stage
+        The number of complete restarts; after them comes pruning.
+    current
+        What is being fitted; None between two fits.
+    rounds, current_history
+        Updates of its hyperparameters.
+    best
+        The posterior of the greatest bound; saved unless it is the current one.
+    history
+        Updates of the hyperparameters of the best, as long as it has all sources.
+    dropped
+        Relevance of sources that were removed.
     """
 
-    varying = ("history", "current")  # sources are dropped
+    varying: ClassVar[tuple[str, ...]] = ("history", "current", "dropped")  # sources are dropped
+
+    rng: np.random.Generator
+    stage: int
+    current: Held[BayesianPosterior]
+    rounds: int
+    current_history: Held[list[Array]]
+    best: Held[BayesianPosterior]
+    best_converged: bool
+    history: Held[list[Array]]
+    dropped: list[float]
 
     def __init__(
         self, options: SearchOptions, data: Array, n_sources: int, rng: np.random.Generator
     ) -> None:
-        self.options = options
-        self.data = data
-        self.n_sources = n_sources
-        self.rng = rng
-        self.sweeps = 0
-        self.dropped: list[float] = []
+        super().__init__()
+        self.options, self.data, self.n_sources, self.rng = options, data, n_sources, rng
+        self.stage, self.rounds, self.dropped = 0, 0, []
         self.best_converged = False
-        self.history: list[Array] = []
-        self.best = self._start(0)
-        self.stage = 0  # number of complete restarts
-        self.current: BayesianPosterior | None = self.best  # what is being fitted
-        self.rounds = 0  # updates of its hyperparameters
-        self.current_history: list[Array] = []
-        self._boundary = self._state()
+        self.history: Held[list[Array]] = Held([], _rows, _stacked)
+        self.current_history: Held[list[Array]] = Held([], _rows, _stacked)
 
-    # ------------------------------------------------------------------ state
+        def read(arrays: dict[str, Any]) -> BayesianPosterior:
+            return BayesianPosterior.from_arrays(data, options.hyperpriors, arrays)
 
-    def state(self) -> State:
-        """The state after the last update of hyperparameters."""
-        return self._boundary
+        def unless_current(posterior: BayesianPosterior) -> dict[str, Any]:
+            return {} if posterior is self.current.value else posterior.to_arrays()
 
-    def _state(self) -> State:
-        facts = {
-            "rng": self.rng.bit_generator.state,
-            "dropped": self.dropped,
-            "best_converged": self.best_converged,
-            "stage": self.stage,
-            "rounds": self.rounds,
-        }
-        state = {"iterations": np.array(self.sweeps), "facts": json_array(facts)}
-        state["history"] = _stacked(self.history)
-        state["current_history"] = _stacked(self.current_history)
-        for name, posterior in (("current", self.current), ("best", self.best)):
-            if posterior is not None and (name == "current" or posterior is not self.current):
-                state |= prefixed(posterior.to_arrays(), name)
-        return state
+        first = self._start(0)
+        self.current, self.best = Held(first, read), Held(first, read, unless_current)
+        self._round: _SweepRound | None = None
+        self._finished = self._reported = False
 
-    def restore(self, state: State) -> None:
-        """Go on from a state."""
-        facts = from_json_array(state["facts"])
-        self.rng.bit_generator.state = facts["rng"]
-        self.dropped, self.best_converged = facts["dropped"], facts["best_converged"]
-        self.stage, self.rounds = facts["stage"], facts["rounds"]
-        self.sweeps = int(state["iterations"])
-        if len(state["history"]):
-            check_sizes(state, {"history": "updates sources"}, sources=self.n_sources)
-        self.history = list(state["history"])
-        self.current_history = list(state["current_history"])
-        given = self.data, self.options.hyperpriors
-        self.current = BayesianPosterior.from_arrays(*given, part(state, "current"))
-        best = part(state, "best")
-        self.best = BayesianPosterior.from_arrays(*given, best) if best else self.current
+    def load(self, arrays: Mapping[str, Array]) -> None:
+        """Take the values that `to_arrays` described."""
+        super().load(arrays)
+        if len(arrays["history/rows"]):
+            check_sizes(arrays, {"history/rows": "updates sources"}, sources=self.n_sources)
+        if not part(arrays, "best"):
+            self.best.value = self.current.now
 
     # ------------------------------------------------------------------ search
 
-    def steps(self) -> Iterator[Step]:
-        """One step per sweep; the objective of each is the bound of the best so far."""
-        while self.stage < self.options.restarts:
-            yield from self._fit(self.current or self._start(self.stage), trial=self.stage > 0)
-            self.stage += 1
+    def step(self) -> Step | None:
+        """Take a sweep; the objective is the bound of the best so far."""
+        while self._begin_fit():
+            fit, posterior = self._round, self.current.now
+            if fit is None:
+                self.mark()
+                trial = self.stage > 0
+                floor = self.best.now.bound if trial else -math.inf
+                fit = self._round = _SweepRound(posterior.bound, posterior.bound, floor)
+            if fit.over:
+                self._end_round(posterior, fit)
+                continue
+            last = fit.bound
+            posterior.update_mean()
+            posterior.update_sources()
+            posterior.update_mixing()
+            fit.bound = posterior.bound
+            fit.sweeps += 1
+            self.done += 1
+            fit.over = (
+                fit.sweeps == self.options.inner_iterations
+                or fit.bound - last <= self._smallest_gain
+            )
+            return Step(self.done, objective=max(fit.bound, fit.floor))
+        if self._reported:
+            return None
+        self._reported = True
+        return Step(self.done, residual=0.0, objective=self.best.now.bound)
+
+    @property
+    def _smallest_gain(self) -> float:
+        return float(self.options.tol * self.data.shape[1])
+
+    def _begin_fit(self) -> bool:
+        """Whether there is something to fit: another start, or the best without a source."""
+        if self._finished:
+            return False
+        if self.current.value is not None:
+            return True
+        if self.stage < self.options.restarts:
+            self.current.value = self._start(self.stage)
+            return True
         if self.options.prune == "relevance":
             self._drop_shrunken()
-        while self.options.prune == "bound" and self.best.weights.shape[1] > 1:
-            source = int(np.argmax(self.best.relevance.mean))
-            before, relevance = self.best, float(self.best.relevance.mean[source])
-            yield from self._fit(self.current or self.best.without(source), trial=True)
-            if self.best is before:
-                break
-            self.dropped.insert(0, relevance)
-        yield Step(self.sweeps, residual=0.0, objective=self.best.bound)
+        if self.options.prune != "bound" or self.best.now.weights.shape[1] == 1:
+            self._finished = True
+            return False
+        self.current.value = self.best.now.without(self._weakest)
+        return True
 
-    def _fit(self, posterior: BayesianPosterior, *, trial: bool) -> Iterator[Step]:
-        """Updates until converged; a trial replaces the best only if its bound is greater."""
-        self.current = posterior
-        floor = self.best.bound if trial else -math.inf
-        tol = self.options.tol * self.data.shape[1]
-        bound, converged = posterior.bound, False
-        while self.rounds < self.options.max_iter and not converged:
-            self._boundary = self._state()
-            before = bound
-            for _ in range(self.options.inner_iterations):
-                last = bound
-                posterior.update_mean()
-                posterior.update_sources()
-                posterior.update_mixing()
-                bound = posterior.bound
-                self.sweeps += 1
-                yield Step(self.sweeps, objective=max(bound, floor))
-                if bound - last <= tol:
-                    break
-            posterior.update_relevance()
-            posterior.update_noise()
-            if self.options.adapt:
-                posterior.adapt_sources()
-            self.current_history.append(posterior.relevance.mean)
-            self.rounds += 1
-            bound = posterior.bound
-            converged = bound - before <= tol
-        if bound > floor:
-            self.best, self.best_converged = posterior, converged
+    @property
+    def _weakest(self) -> int:
+        return int(np.argmax(self.best.now.relevance.mean))
+
+    def _end_round(self, posterior: BayesianPosterior, fit: _SweepRound) -> None:
+        """Update the hyperparameters; where the fit ends, it replaces the best if its bound is
+        greater.
+        """
+        posterior.update_relevance()
+        posterior.update_noise()
+        if self.options.adapt:
+            posterior.adapt_sources()
+        self.current_history.now.append(posterior.relevance.mean)
+        self.rounds += 1
+        self._round = None
+        bound = posterior.bound
+        converged = bound - fit.before <= self._smallest_gain
+        if self.rounds < self.options.max_iter and not converged:
+            return
+        relevance = float(self.best.now.relevance.mean[self._weakest])
+        better = bound > fit.floor
+        if better:
+            self.best.value, self.best_converged = posterior, converged
             if posterior.weights.shape[1] == self.n_sources:
-                self.history = self.current_history
-        self.current, self.rounds, self.current_history = None, 0, []
+                self.history.value = self.current_history.now
+        self.current.value, self.rounds, self.current_history.value = None, 0, []
+        if self.stage < self.options.restarts:
+            self.stage += 1
+        elif better:
+            self.dropped.insert(0, relevance)
+        else:
+            self._finished = True
 
     def _drop_shrunken(self) -> None:
         """Remove sources whose relevance has come near that of a column of zeros."""
-        limit = 0.5 * self.best.prior_relevance
-        while self.best.weights.shape[1] > 1 and self.best.relevance.mean.max() >= limit:
-            source = int(np.argmax(self.best.relevance.mean))
-            self.dropped.insert(0, float(self.best.relevance.mean[source]))
-            self.best = self.best.without(source)
+        best = self.best.now
+        limit = 0.5 * best.prior_relevance
+        while best.weights.shape[1] > 1 and best.relevance.mean.max() >= limit:
+            source = int(np.argmax(best.relevance.mean))
+            self.dropped.insert(0, float(best.relevance.mean[source]))
+            best = self.best.value = best.without(source)
 
     def _start(self, number: int) -> BayesianPosterior:
         """Principal components scaled to sources of their prior variance, rotated if not first."""
@@ -177,8 +212,23 @@ class PruningSearch:
         return BayesianPosterior(self.data, weights, noise, mixtures, self.options.hyperpriors)
 
 
-def _stacked(rows: list[Array]) -> Array:
-    return np.array(rows) if rows else np.empty((0, 1))
+@dataclass
+class _SweepRound:
+    """The sweeps of a round: the bound before them and now, and that of the best of other fits."""
+
+    before: float
+    bound: float
+    floor: float
+    sweeps: int = 0
+    over: bool = False
+
+
+def _stacked(rows: list[Array]) -> dict[str, Array]:
+    return {"rows": np.array(rows) if rows else np.empty((0, 1))}
+
+
+def _rows(arrays: Mapping[str, Array]) -> list[Array]:
+    return list(arrays["rows"])
 
 
 def _rotation(size: int, rng: np.random.Generator) -> Array:

@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
@@ -16,7 +17,9 @@ from numpy.typing import NDArray
 from kikuchi.core.arrays import Array, Mask
 from kikuchi.core.errors import DataError, MethodError
 from kikuchi.core.lbfgs import Lbfgs
-from kikuchi.core.run import State, Step
+from kikuchi.core.run import Step
+from kikuchi.engines.loops.lbfgs import HeldDescent
+from kikuchi.engines.loops.state import Held, State
 from kikuchi.ica.infomax.densities import Density, find_density
 from kikuchi.ica.infomax.most_probable import map_sources
 from kikuchi.ica.infomax.objective import (
@@ -26,52 +29,48 @@ from kikuchi.ica.infomax.objective import (
     square_gradient,
     square_objective,
 )
-from kikuchi.training.checkpoint import part, prefixed
 
 _LEAST_CURVATURE = 0.01  # of the approximate Hessian
 _TRIALS = 40
 _ROUNDS = 10  # changes of densities in `auto`
 
 
-class InfomaxAscent(ABC):
-    """An ascent whose state is the attributes that `saved` names; `value` is the objective."""
+@dataclass(eq=False, init=False)
+class InfomaxAscent(State, ABC):
+    """An ascent, one step at a time; `value` is the objective."""
 
-    saved: ClassVar[tuple[str, ...]]
-    value: float = -math.inf
-    iterations: int = 0
+    value: float
+    done: int
 
     @abstractmethod
-    def steps(self) -> Iterator[Step]:
-        """Steps from the present state on."""
-
-    def state(self) -> State:
-        """The attributes that the next step depends on."""
-        names = ("value", "iterations", *self.saved)
-        return {name: np.array(getattr(self, name)) for name in names}
-
-    def restore(self, state: State) -> None:
-        """Go on from a state."""
-        for name in ("value", "iterations", *self.saved):
-            scalar = isinstance(getattr(self, name), int | float)
-            setattr(self, name, state[name].item() if scalar else state[name])
+    def step(self) -> Step | None:
+        """Take a step from the present state; None where none goes up."""
 
 
+@dataclass(eq=False, init=False)
 class FilterAscent(InfomaxAscent):
     """Ascent to the best filters of whitened data."""
 
-    saved: ClassVar[tuple[str, ...]] = ("filters",)
+    filters: Array
 
     def __init__(self, data: Array, filters: Array, density: str) -> None:
-        self.data = data
-        self.filters = filters
+        self.data, self.filters = data, filters
+        self.value, self.done = -math.inf, 0
         name = "sech" if density == "auto" else density
         self.densities: list[Density] = [find_density(name)] * len(filters)
 
 
+@dataclass(eq=False, init=False)
 class SquareAscent(FilterAscent):
-    """As many filters as directions of the data: gradient, natural gradient, or nearly Newton."""
+    """As many filters as directions of the data: gradient, natural gradient, or nearly Newton.
 
-    saved = ("filters", "length", "round", "bimodal")
+    `bimodal` are the outputs that density `auto` has given the bimodal one, `round` is the number
+    of such choices.
+    """
+
+    length: float
+    round: int
+    bimodal: Mask
 
     def __init__(
         self, data: Array, rng: np.random.Generator, density: str, solver: str, tol: float
@@ -89,52 +88,43 @@ class SquareAscent(FilterAscent):
         """Nearly Newton's method from given filters, with a density for each output."""
         ascent = cls.__new__(cls)
         ascent.data, ascent.filters, ascent.densities = data, filters, list(densities)
-        ascent.solver, ascent.tol, ascent.rounds = "newton", tol, 1
+        ascent.solver, ascent.tol, ascent.rounds, ascent.done = "newton", tol, 1, 0
         ascent._begin()
         return ascent
 
     def _begin(self) -> None:
-        self.length = 1.0
-        self.round = 0
+        self.length, self.round, self.ended = 1.0, 0, False
+        self.bimodal = np.zeros(len(self.filters), dtype=bool)
         self.value = square_objective(self.filters, self.data, self.densities)
         self._evaluate()
 
-    @property
-    def bimodal(self) -> Mask:
-        """Which outputs `auto` has given the bimodal density."""
-        return np.array([density.name == "bimodal" for density in self.densities])
-
-    @bimodal.setter
-    def bimodal(self, chosen: Mask) -> None:
+    def load(self, arrays: Mapping[str, Array]) -> None:
+        """Take the values that `to_arrays` described."""
+        super().load(arrays)
         if self.rounds > 1:
-            names = ("bimodal" if flag else "sech" for flag in chosen)
+            names = ("bimodal" if flag else "sech" for flag in self.bimodal)
             self.densities = [find_density(name) for name in names]
-
-    def restore(self, state: State) -> None:
-        """Go on from a state."""
-        super().restore(state)
         self._evaluate()
 
-    def steps(self) -> Iterator[Step]:
-        """The residual is the largest entry of the relative gradient; the steps end when none
-        goes up. With `auto`, each change of densities starts a new ascent where the last ended.
+    def step(self) -> Step | None:
+        """Take a step; the residual is the largest entry of the relative gradient. With `auto`,
+        each change of densities starts a new ascent where the last ended.
         """
-        judged = self.iterations > 0  # by whoever took the step before
-        while True:
-            if judged and not self._ascend():
-                return
+        climbs = self.done > 0  # the first report is that of the start
+        while not self.ended:
+            if climbs and not self._ascend():
+                return None
             residual = float(np.abs(self.relative).max())
-            self.iterations += 1
+            self.done += 1
             reached = residual <= self.tol
-            judged = not (reached and self.round < self.rounds - 1 and self._choose_densities())
-            if not judged:
-                self.round += 1
-                self.value = square_objective(self.filters, self.data, self.densities)
-                self._evaluate()
-                continue
-            yield Step(self.iterations, residual=residual, objective=self.value)
-            if reached:
-                return
+            climbs = not (reached and self.round < self.rounds - 1 and self._choose_densities())
+            if climbs:
+                self.ended = reached
+                return Step(self.done, residual=residual, objective=self.value)
+            self.round += 1
+            self.value = square_objective(self.filters, self.data, self.densities)
+            self._evaluate()
+        return None
 
     def _evaluate(self) -> None:
         self.outputs = self.filters @ self.data
@@ -205,47 +195,42 @@ class SquareAscent(FilterAscent):
         for k in changed:
             name = "bimodal" if self.densities[k].name == "sech" else "sech"
             self.densities[k] = find_density(name)
+            self.bimodal[k] = name == "bimodal"
         return len(changed) > 0
 
 
+@dataclass(eq=False, init=False)
 class OvercompleteAscent(FilterAscent):
     """More filters than sensors: entropy of outputs on a curved manifold."""
 
-    varying = ("lbfgs/moves", "lbfgs/changes")
+    varying: ClassVar[tuple[str, ...]] = ("descent/moves", "descent/changes")
+
+    descent: Held[Lbfgs]
 
     def __init__(self, data: Array, n_sources: int, rng: np.random.Generator, density: str) -> None:
         if density == "auto":
             raise MethodError("InfomaxICA: density auto needs at most as many sources as sensors")
         start = rng.standard_normal((n_sources, len(data)))
         super().__init__(data, start / np.linalg.norm(start, axis=1, keepdims=True), density)
-        self.descent = Lbfgs(self._objective, self.filters.ravel(), longest=0.5)
+        self.descent = HeldDescent(self._objective, self.filters.ravel(), longest=0.5)
 
     def _objective(self, point: Array) -> tuple[float, Array]:
         filters = point.reshape(self.filters.shape)
         value, gradient = manifold_objective(filters, self.data, self.densities)
         return -value, -gradient.ravel()
 
-    def state(self) -> State:
-        """The filters and the memory of L-BFGS."""
-        return {**super().state(), **prefixed(self.descent.state, "lbfgs")}
-
-    def restore(self, state: State) -> None:
-        """Go on from a state."""
-        super().restore(state)
-        memory = part(state, "lbfgs")
-        self.descent = Lbfgs(self._objective, self.filters.ravel(), longest=0.5, state=memory)
-
-    def steps(self) -> Iterator[Step]:
-        """L-BFGS steps; the residual is the largest entry of the gradient."""
-        while True:
-            if self.iterations and not self.descent.step():
-                return
-            self.iterations += 1
-            self.filters = self.descent.point.reshape(self.filters.shape)
-            self.value = -self.descent.value
-            yield Step(self.iterations, residual=self.descent.residual, objective=self.value)
+    def step(self) -> Step | None:
+        """Take a step of L-BFGS; the residual is the largest entry of the gradient."""
+        descent = self.descent.now
+        if self.done and not descent.step():
+            return None
+        self.done += 1
+        self.filters = descent.point.reshape(self.filters.shape)
+        self.value = -descent.value
+        return Step(self.done, residual=descent.residual, objective=self.value)
 
 
+@dataclass(eq=False, init=False)
 class CausalAscent(InfomaxAscent):
     """Mixing matrix with unit columns and the most probable sources, in turn.
 
@@ -253,34 +238,35 @@ class CausalAscent(InfomaxAscent):
     are held at 1, or they would grow without end.
     """
 
-    saved = ("mixing", "sources")
+    mixing: Array
+    sources: Array
 
     def __init__(self, data: Array, n_sources: int, rng: np.random.Generator, noise: float) -> None:
         self.data, self.noise = data, noise
+        self.value, self.done = -math.inf, 0
         self.rate = math.sqrt(2 * n_sources / float(np.sum(data**2) / data.shape[1]))
         power = np.sum(data**2, axis=0)
         loud = np.argsort(-power)[: max(n_sources, data.shape[1] // 10)]
         loud = loud[power[loud] > 0.0]
         chosen = data[:, spread_columns(data[:, loud], n_sources, rng, loud)]
-        self.mixing: Array = np.ascontiguousarray(chosen / np.linalg.norm(chosen, axis=0))
+        self.mixing = np.ascontiguousarray(chosen / np.linalg.norm(chosen, axis=0))
         self.sources = np.zeros((data.shape[1], n_sources))
 
-    def steps(self) -> Iterator[Step]:
-        """The residual is the largest change of an entry of the mixing matrix."""
-        while True:
-            before = self.mixing
-            self.sources = map_sources(
-                self.data.T, self.mixing, rate=self.rate, noise=self.noise, start=self.sources
-            )
-            self._update_columns()
-            rest = self.data.T - self.sources @ self.mixing.T
-            fit = -0.5 * np.sum(rest**2) / self.noise - self.rate * np.abs(self.sources).sum()
-            constant = self.mixing.shape[1] * math.log(self.rate / 2)
-            constant -= 0.5 * len(self.data) * math.log(2 * math.pi * self.noise)
-            self.value = float(fit) / self.data.shape[1] + constant
-            self.iterations += 1
-            residual = float(np.abs(self.mixing - before).max())
-            yield Step(self.iterations, residual=residual, objective=self.value)
+    def step(self) -> Step:
+        """Take both steps; the residual is the largest change of an entry of the mixing matrix."""
+        before = self.mixing
+        self.sources = map_sources(
+            self.data.T, self.mixing, rate=self.rate, noise=self.noise, start=self.sources
+        )
+        self._update_columns()
+        rest = self.data.T - self.sources @ self.mixing.T
+        fit = -0.5 * np.sum(rest**2) / self.noise - self.rate * np.abs(self.sources).sum()
+        constant = self.mixing.shape[1] * math.log(self.rate / 2)
+        constant -= 0.5 * len(self.data) * math.log(2 * math.pi * self.noise)
+        self.value = float(fit) / self.data.shape[1] + constant
+        self.done += 1
+        residual = float(np.abs(self.mixing - before).max())
+        return Step(self.done, residual=residual, objective=self.value)
 
     def _update_columns(self) -> None:
         """The best unit column given the others, one after the other."""

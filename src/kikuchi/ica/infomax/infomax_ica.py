@@ -18,6 +18,7 @@ from kikuchi.core.errors import DataError, MethodError
 from kikuchi.core.interrupts import safe_interrupts
 from kikuchi.core.options import option
 from kikuchi.core.seeds import generator
+from kikuchi.engines.loops.iterate import iterate
 from kikuchi.ica.estimator import IcaEstimator
 from kikuchi.ica.infomax.ascent import CausalAscent, InfomaxAscent, OvercompleteAscent, SquareAscent
 from kikuchi.ica.infomax.densities import find_density
@@ -26,7 +27,7 @@ from kikuchi.ica.infomax.objective import per_source
 from kikuchi.ica.recordings import checked_samples
 from kikuchi.training.checkpoint import Arrays
 from kikuchi.training.estimator import check_is_fitted
-from kikuchi.training.resuming import StateFile, iterate_resumable
+from kikuchi.training.resuming import StateFile, fit_store
 
 _RANK = 1e-10  # least variance of a direction, as a fraction of the greatest
 _NOISE = 0.01  # of the mean variance of the sensors
@@ -104,7 +105,7 @@ class InfomaxICA(IcaEstimator):
         n_sensors = len(centred)
         n_sources = n_sensors if self.n_sources is None else int(self.n_sources)
         self.overcomplete_ = n_sources > n_sensors
-        file = self._state_file(samples)
+        file = fit_store(self, samples)
         if self.overcomplete_ and self.view == "causal":
             self._fit_causal(centred, n_sources, file)
         else:
@@ -116,10 +117,10 @@ class InfomaxICA(IcaEstimator):
     ) -> None:
         run = self._run()
         run.trace.objective_name, run.offset = name, offset
-        done, converged = iterate_resumable(
-            run, ascent, ascent.steps(), file, tol=self.tol, limit=self.max_iter
+        ended = iterate(
+            type(ascent).step, ascent, run, tol=self.tol, limit=self.max_iter, store=file
         )
-        self._conclude(run, done, converged)
+        self._conclude(run, ended.iterations, ended.converged)
         self.log_likelihood_ = ascent.value + offset
 
     def _fit_filters(self, centred: Array, n_sources: int, file: StateFile | None) -> None:

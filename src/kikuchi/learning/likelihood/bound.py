@@ -24,7 +24,6 @@ from kikuchi.core.options import option
 from kikuchi.engines.loops.state import State
 from kikuchi.graphs.factor_graph import FactorGraph
 from kikuchi.graphs.graph_arrays import flatten
-from kikuchi.learning.ascent import Arrays
 from kikuchi.learning.data import Data
 from kikuchi.learning.learner import (
     FitRun,
@@ -33,7 +32,7 @@ from kikuchi.learning.learner import (
     check_hidden_zeros,
     check_undirected,
 )
-from kikuchi.learning.likelihood.surrogate import WarmEnergy
+from kikuchi.learning.likelihood.surrogate import WarmEnergy, WarmState
 from kikuchi.learning.ties import Parameters
 
 _CHUNK = 2e7  # table entries looked at between two looks at the clock
@@ -76,11 +75,8 @@ class MeanFieldMinusTrw(Learner):
         rows = HiddenRows(graph, data.distinct(), run, self)
         energy = WarmEnergy(graph, "trw", run.clock, self)
         parameters = Parameters(graph, self.ties)
-        if run.resumed is None:
-            drawn = noise_where_flat(graph, data, parameters, self.noise, self.seed)
-            parameters.start = parameters.start + drawn
-        run.take_up(rows.state)
-        energy.take_up(run)
+        drawn = noise_where_flat(graph, data, parameters, self.noise, self.seed)
+        parameters.start = parameters.start + drawn
 
         def objective(tables: Array) -> tuple[float, Array]:
             below, counts = rows.at(tables)
@@ -91,10 +87,8 @@ class MeanFieldMinusTrw(Learner):
             tables = ascent.tables
             return rows.at(tables)[0] - energy.upper(tables)
 
-        def state() -> Arrays:
-            return {**energy.state.to_arrays(), **rows.state.to_arrays()}
-
-        ascent = energy.ascent(data, parameters, objective, _LONGEST_STEP, certified, state)
+        beside = _BoundState(energy.state, rows.state)
+        ascent = energy.ascent(data, parameters, objective, _LONGEST_STEP, certified, beside)
         learned = ascent.maximise(run, tol=self.tol, limit=self.max_iterations)
         learned.diagnostics |= {
             "certified_lower": certified(),
@@ -139,6 +133,12 @@ class HiddenRowState(State):
     q_tables: Array
     q_counts: Array
     q_value: float = np.nan
+
+
+@dataclass(eq=False)
+class _BoundState(State):
+    energy: WarmState
+    rows: HiddenRowState
 
 
 class HiddenRows:

@@ -15,15 +15,15 @@ from typing import Any, ClassVar, Literal
 
 import numpy as np
 
-from kikuchi.core.arrays import Array, Ints
+from kikuchi.core.arrays import Array
 from kikuchi.core.errors import MethodError, ModelError
 from kikuchi.core.lbfgs import Lbfgs
 from kikuchi.core.numerics import log, xlogy
 from kikuchi.core.options import option
-from kikuchi.core.run import Step
 from kikuchi.core.seeds import generator
+from kikuchi.engines.loops.em import ExpectationMaximisation
 from kikuchi.engines.loops.iterate import iterate
-from kikuchi.engines.loops.state import State
+from kikuchi.engines.loops.state import Held, State
 from kikuchi.graphs.factor_graph import FactorGraph
 from kikuchi.learning.ascent import check_bounded
 from kikuchi.learning.data import Data
@@ -133,92 +133,64 @@ class VariationalEM(ExpectationLearner):
 
 
 @dataclass(eq=False)
-class _AlternationState(State):
-    """The point that M changes, with its objective and its expected counts in all rows together;
-    the damping of inner inference; the number of alternations, and how far the last one moved.
+class _Engines(State):
+    engines: tuple[InnerRuns, ...] = ()
+
+
+class _Alternation(ExpectationMaximisation[Array], ABC):
+    """E and M in turn on a point that M changes; the statistics are expected counts in all rows
+    together, zeros before the first E-step.
     """
 
-    logarithms: ClassVar[tuple[str, ...]] = ("point",)
-
-    point: Array
-    counts: Array
-    levels: Ints
-    value: float = np.nan
-    residual: float = np.inf
-    done: int = 0
-
-    def report(self) -> Step:
-        """Return the report of the last alternation."""
-        return Step(self.done, residual=self.residual, objective=self.value)
-
-
-class _Alternation(ABC):
-    """E and M in turn, on a state whose `point` M changes."""
+    logarithms = ("model/point",)
 
     def __init__(
-        self, learner: EM | VariationalEM, graph: FactorGraph, data: Data, run: FitRun
+        self, learner: EM | VariationalEM, graph: FactorGraph, data: Data, run: FitRun, size: int
     ) -> None:
         self.learner, self.graph, self.data, self.run = learner, graph, data, run
         self.phase, self.e_step, engine = clamped_phase(
             graph, data, learner.inference, learner.inference, run.clock, learner.on_divergence
         )
-        self.engines: list[InnerRuns] = [] if engine is None else [engine]
+        self.inner = _Engines(() if engine is None else (engine,))
         self.notes: list[str] = []
-        self.state = _AlternationState(np.zeros(0), np.zeros(0), self._levels)
+        super().__init__(
+            _held_array(np.zeros(size), "point"),
+            self._expect,
+            self._maximise,
+            statistics=_held_array(np.zeros(graph.log_tables.size), "counts"),
+            beside=self.inner,
+        )
+
+    @property
+    def begun(self) -> bool:
+        """Whether there was an E-step."""
+        return bool(self.statistics.now.any())
 
     def learned(self) -> Learned:
         """Alternate and return what was learned."""
         ended = iterate(
-            self._alternate,
-            self.state,
+            type(self).step,
+            self,
             self.run,
             tol=self.learner.tol,
             limit=self.learner.max_iterations,
-            first=self._begin,
-            store=self.run.checkpoint,
+            first=lambda _: self.begin(self._first()),
+            store=self.run.store,
         )
-        warnings = self.notes + [text for engine in self.engines for text in engine.warnings]
+        engines = self.inner.engines
         return Learned(
             self._tables(),
-            objective=None if np.isnan(self.state.value) else self.state.value,
+            objective=self.objective if np.isfinite(self.objective) else None,
             converged=ended.converged,
             iterations=ended.iterations,
-            warnings=warnings,
+            warnings=self.notes + [text for engine in engines for text in engine.warnings],
             diagnostics={
                 "e_step": self.e_step,
-                "inner_runs": sum(e.runs for e in self.engines),
-                "inner_failures": sum(e.failures for e in self.engines),
+                "inner_runs": sum(e.runs for e in engines),
+                "inner_failures": sum(e.failures for e in engines),
                 **self._diagnostics(),
             },
         )
-
-    @property
-    def _levels(self) -> Ints:
-        """How far each engine has gone to more damping."""
-        return np.array([engine.level for engine in self.engines], dtype=np.int64)
-
-    def _begin(self, state: _AlternationState) -> Step:
-        """The first point with its counts, or the state of an interrupted fit."""
-        fresh = _AlternationState(self._first(), np.zeros(self.graph.log_tables.size), self._levels)
-        if self.run.resumed is None:
-            fresh.value, fresh.counts = self._expect(fresh.point)
-            fresh.levels = self._levels
-        else:
-            self.run.take_up(fresh)
-            with self.run.restoring():
-                for engine, level in zip(self.engines, fresh.levels.tolist(), strict=True):
-                    engine.change_to(level)
-        state.assign(fresh)
-        return state.report()
-
-    def _alternate(self, state: _AlternationState) -> Step:
-        point = self._maximise()
-        value, counts = self._expect(point)
-        state.residual = self._distance(point, counts)
-        state.point, state.value, state.counts = point, value, counts
-        state.levels = self._levels
-        state.done += 1
-        return state.report()
 
     @abstractmethod
     def _first(self) -> Array:
@@ -229,11 +201,11 @@ class _Alternation(ABC):
         """The objective of a point, and the expected counts (in all rows together)."""
 
     @abstractmethod
-    def _maximise(self) -> Array:
-        """The next point, from the counts."""
+    def _maximise(self, point: Array, counts: Array) -> Array:
+        """The next point, from this one and its counts."""
 
     @abstractmethod
-    def _distance(self, point: Array, counts: Array) -> float:
+    def _change(self, point: Array, objective: float, counts: Array) -> float:
         """How far from stationary."""
 
     @abstractmethod
@@ -242,6 +214,10 @@ class _Alternation(ABC):
 
     def _diagnostics(self) -> dict[str, Any]:
         return {}
+
+
+def _held_array(value: Array, name: str) -> Held[Array]:
+    return Held(value, lambda arrays: arrays[name], lambda array: {name: array})
 
 
 # ---------------------------------------------------------------------- directed tables
@@ -253,16 +229,16 @@ class _Directed(_Alternation):
     def __init__(
         self, learner: EM | VariationalEM, graph: FactorGraph, data: Data, run: FitRun
     ) -> None:
-        super().__init__(learner, graph, data, run)
-        self.rows = ConditionalTables(graph)
-        self.pseudo = self.rows.pseudo_counts(learner.prior, learner.spread)
+        super().__init__(learner, graph, data, run, graph.log_tables.size)
+        self.tables = ConditionalTables(graph)
+        self.pseudo = self.tables.pseudo_counts(learner.prior, learner.spread)
 
     def _first_tables(self) -> Array:
         """The graph's log-tables, or those of exponentially distributed weights."""
         if self.learner.start == "graph":
             return self.graph.log_tables
         draws = generator(self.learner.seed).exponential(size=self.graph.log_tables.size)
-        return np.where(self.rows.allowed, log(np.maximum(draws, _TINY)), -np.inf)
+        return np.where(self.tables.allowed, log(np.maximum(draws, _TINY)), -np.inf)
 
 
 class _Frequencies(_Directed):
@@ -279,21 +255,20 @@ class _Frequencies(_Directed):
     def _first(self) -> Array:
         tables = self._first_tables()
         if self.ties is not None:
-            finite = np.where(self.rows.allowed, tables, 0.0)
+            finite = np.where(self.tables.allowed, tables, 0.0)
             means = self.ties @ (self.ties.T @ finite) / self.copies
-            tables = np.where(self.rows.allowed, means, -np.inf)
-        return self.rows.normalised(tables)
+            tables = np.where(self.tables.allowed, means, -np.inf)
+        return self.tables.normalised(tables)
 
     def _expect(self, point: Array) -> tuple[float, Array]:
         mean, counts = self.phase(point, None)
         prior = float(xlogy(self.pseudo / self.copies, point).sum()) / self.data.total
         return mean + prior, counts * self.data.total
 
-    def _maximise(self) -> Array:
-        counts = self.state.counts
+    def _maximise(self, point: Array, counts: Array) -> Array:
         if self.ties is not None:
             counts = self.ties @ (self.ties.T @ counts)
-        tables, empty = self.rows.estimate(counts + self.pseudo, self.state.point)
+        tables, empty = self.tables.estimate(counts + self.pseudo, point)
         self.notes = []
         if empty:
             self.notes.append(
@@ -302,43 +277,42 @@ class _Frequencies(_Directed):
             )
         return tables
 
-    def _distance(self, point: Array, counts: Array) -> float:
-        return float(np.abs(np.exp(point) - np.exp(self.state.point)).max(initial=0.0))
+    def _change(self, point: Array, objective: float, counts: Array) -> float:
+        return float(np.abs(np.exp(point) - np.exp(self.now)).max(initial=0.0))
 
     def _tables(self) -> Array:
-        point = self.state.point
-        return point if len(point) else self.rows.normalised(self.graph.log_tables)
+        return self.now if self.begun else self.tables.normalised(self.graph.log_tables)
 
 
 class _Dirichlets(_Directed):
     """Variational Bayes; the point is the Dirichlet parameters."""
 
     def _first(self) -> Array:
-        tables = self.rows.normalised(self._first_tables())
+        tables = self.tables.normalised(self._first_tables())
         _, counts = self.phase(tables, None)  # the counts that the first tables expect
-        return self.pseudo + np.where(self.rows.allowed, counts * self.data.total, 0.0)
+        return self.pseudo + np.where(self.tables.allowed, counts * self.data.total, 0.0)
 
     def _expect(self, point: Array) -> tuple[float, Array]:
-        mean, counts = self.phase(self.rows.expected_logs(point), None)
-        bound = mean - self.rows.divergence(point, self.pseudo) / self.data.total
+        mean, counts = self.phase(self.tables.expected_logs(point), None)
+        bound = mean - self.tables.divergence(point, self.pseudo) / self.data.total
         return bound, counts * self.data.total
 
-    def _maximise(self) -> Array:
-        return self.pseudo + np.where(self.rows.allowed, self.state.counts, 0.0)
+    def _maximise(self, point: Array, counts: Array) -> Array:
+        return self.pseudo + np.where(self.tables.allowed, counts, 0.0)
 
-    def _distance(self, point: Array, counts: Array) -> float:
-        return float(np.abs(self._means(point) - self._means(self.state.point)).max(initial=0.0))
+    def _change(self, point: Array, objective: float, counts: Array) -> float:
+        return float(np.abs(self._means(point) - self._means(self.now)).max(initial=0.0))
 
     def _means(self, alpha: Array) -> Array:
-        return alpha / self.rows.row_sums(alpha)[self.rows.row_of]
+        return alpha / self.tables.row_sums(alpha)[self.tables.row_of]
 
     def _tables(self) -> Array:
-        return log(self._means(self.state.point if len(self.state.point) else self.pseudo))
+        return log(self._means(self.now if self.begun else self.pseudo))
 
     def _diagnostics(self) -> dict[str, Any]:
         return {
-            "log_evidence": self.state.value * self.data.total,
-            "alpha": self.state.point.tolist(),
+            "log_evidence": (self.objective if self.begun else np.nan) * self.data.total,
+            "alpha": self.now.tolist() if self.begun else [],
         }
 
 
@@ -351,20 +325,20 @@ class _Generalised(_Alternation):
     learner: EM
 
     def __init__(self, learner: EM, graph: FactorGraph, data: Data, run: FitRun) -> None:
-        super().__init__(learner, graph, data, run)
         self.parameters = Parameters(graph, learner.ties)
+        super().__init__(learner, graph, data, run, len(self.parameters.start))
         self.free, self.free_by, engine = free_phase(
             graph, learner.free, run.clock, learner.on_divergence
         )
         if engine is not None:
-            self.engines.append(engine)
+            self.inner.engines += (engine,)
         self.expected = np.zeros(0)
 
     def learned(self) -> Learned:
         """As ever, but without convergence where there is no maximum."""
         learned = super().learned()
-        if len(self.expected) and len(self.state.counts):
-            slope = self._slope(self.state.point, self.state.counts)
+        if len(self.expected) and self.begun:
+            slope = self._slope(self.now, self.statistics.now)
             check_bounded(learned, self.run, self.graph, self.data, self.parameters, slope)
         return learned
 
@@ -381,8 +355,8 @@ class _Generalised(_Alternation):
         log_z, self.expected = self.free(tables, None)
         return mean - log_z, counts * self.data.total
 
-    def _maximise(self) -> Array:
-        target = self.state.counts / self.data.total
+    def _maximise(self, point: Array, counts: Array) -> Array:
+        target = counts / self.data.total
 
         def objective(theta: Array) -> tuple[float, Array]:
             tables = self.parameters.tables(theta)
@@ -390,13 +364,13 @@ class _Generalised(_Alternation):
             value = float(xlogy(target, tables).sum()) - log_z
             return -value, -self.parameters.pull_back(tables, target - expected)
 
-        descent = Lbfgs(objective, self.state.point, longest=5.0)
+        descent = Lbfgs(objective, point, longest=5.0)
         for _ in range(self.learner.m_steps):
             if not descent.step():
                 break
         return descent.point
 
-    def _distance(self, point: Array, counts: Array) -> float:
+    def _change(self, point: Array, objective: float, counts: Array) -> float:
         return float(np.abs(self._slope(point, counts)).max(initial=0.0))
 
     def _slope(self, point: Array, counts: Array) -> Array:
@@ -404,8 +378,7 @@ class _Generalised(_Alternation):
         return self.parameters.pull_back(tables, counts / self.data.total - self.expected)
 
     def _tables(self) -> Array:
-        point = self.state.point
-        return self.parameters.tables(point if len(point) else self.parameters.start)
+        return self.parameters.tables(self.now if self.begun else self.parameters.start)
 
     def _diagnostics(self) -> dict[str, Any]:
         return {"free": self.free_by}

@@ -120,10 +120,6 @@ class GradientML(Learner):
     def _quasi_newton(
         self, likelihood: Likelihood, parameters: Parameters, run: FitRun
     ) -> tuple[Learned, Array]:
-        if run.resumed is not None:
-            with run.restoring():
-                likelihood.restore(run.resumed["levels"])
-                likelihood.restore_starts(run.resumed)
         ascent = Ascent(
             likelihood.graph,
             likelihood.data,
@@ -134,7 +130,7 @@ class GradientML(Learner):
             longest=_LONGEST_STEP,
             memory=self.memory,
             accepted=lambda tables: likelihood.follow(),
-            extra=lambda: {"levels": likelihood.levels, **likelihood.starts()},
+            beside=likelihood,
         )
         learned = ascent.maximise(run, tol=self.tol, limit=self.epochs)
         return learned, ascent.point
@@ -155,7 +151,7 @@ class GradientML(Learner):
         )
         theta = done.model.theta
         if done.state is not None:
-            likelihood.restore(done.state.rule["levels"])
+            likelihood.load(done.state.rule)
         learned.warnings += few_rows(graph, data, parameters, self.l1, self.l2)
         likelihood.loosen(0.0)
         try:
@@ -181,18 +177,18 @@ class LikelihoodRule(PenalisedRule):
 
     def begin(self, model: GraphModel, data: Any, rng: np.random.Generator) -> State:
         """How far inner inference has been damped."""
-        return {"levels": self.likelihood.levels, "slope": np.array(0.0)}
+        return {**self.likelihood.to_arrays(), "slope": np.array(0.0)}
 
     def unpenalised(
         self, model: GraphModel, batch: Any, rows: Ints, state: State, rng: np.random.Generator
     ) -> GradientEstimate:
         """Clamped minus free statistics."""
         likelihood, tables = self.likelihood, model.tables
-        likelihood.restore(state["levels"])
+        likelihood.load(state)
         likelihood.loosen(self.learner.precision * float(state["slope"]))
         every = len(rows) == likelihood.data.n_rows
         value, gradient = likelihood.at(tables, None if every else rows)
-        state["levels"] = likelihood.levels
+        state.update(likelihood.to_arrays())
         state["slope"] = np.array(np.abs(gradient).max(initial=0.0))
         ascent = {"theta": model.map.pull_back(tables, gradient)}
         return GradientEstimate(ascent, None if np.isnan(value) else value)

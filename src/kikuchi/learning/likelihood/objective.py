@@ -12,6 +12,7 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import Any, NoReturn
 
 import numpy as np
@@ -22,7 +23,7 @@ from kikuchi.core.budget import Budget, Clock
 from kikuchi.core.errors import BudgetError, DataError, KikuchiError, MethodError
 from kikuchi.core.run import StepAborted
 from kikuchi.core.text import is_whole
-from kikuchi.engines.loops.state import State
+from kikuchi.engines.loops.state import Held, State
 from kikuchi.engines.messages.tables import MessageState
 from kikuchi.engines.regions.regions import RegionState
 from kikuchi.engines.start import Start
@@ -50,7 +51,8 @@ _DAMPINGS = (0.5, 0.9)
 # ---------------------------------------------------------------------- inner inference
 
 
-class InnerRuns:
+@dataclass(eq=False, init=False)
+class InnerRuns(State):
     """Runs of one inference method that watch the clock and count failures to converge.
 
     What happens then is `on_divergence`: `damp` repeats the run with more damping, and keeps that;
@@ -58,28 +60,43 @@ class InnerRuns:
 
     Attributes
     ----------
+    level
+        The number of the present alternative.
+    runs, failures
+        How many there were, and how many of them did not converge.
+    start
+        What a run without evidence goes on from; None for nothing.
     tol
         Inner inference need not be more precise than this; 0 for the tolerance of the method.
-    start
-        What a run without evidence goes on from, if not from nothing.
     """
 
-    def __init__(self, text: str, clock: Clock, on_divergence: str = "damp") -> None:
-        self.tol = 0.0
-        self.start: Start | None = None
+    level: int
+    runs: int
+    failures: int
+    start: Held[Start]
+
+    def __init__(
+        self, graph: FactorGraph, text: str, clock: Clock, on_divergence: str = "damp"
+    ) -> None:
+        self.graph, self.tol = graph, 0.0
+        self.start = Held(None, self._read_start, lambda start: start.state.to_arrays())
         self._latest: Beliefs | None = None
         self.clock = clock
         self.on_divergence = on_divergence
         self.methods = _alternatives(parse_method(text), on_divergence)
-        self.level = 0
-        self.runs = 0
-        self.failures = 0
+        self.level, self.runs, self.failures = 0, 0, 0
 
-    def change_to(self, level: int) -> None:
-        """Go on with the alternative of this number, as a fit that was interrupted did."""
-        if type(level) is not int or not 0 <= level < len(self.methods):
-            raise DataError(f"there is no method {level} for inner inference")
-        self.level = level
+    def load(self, arrays: Mapping[str, NDArray[Any]]) -> None:
+        """Go on as the fit that saved its runs did."""
+        super().load(arrays)
+        if not 0 <= self.level < len(self.methods) or min(self.runs, self.failures) < 0:
+            raise DataError(f"there is no method {self.level} for inner inference")
+
+    def _read_start(self, arrays: Arrays) -> Start:
+        kind = RegionState if "b" in arrays else MessageState
+        state: State = kind.from_arrays(arrays)
+        text = self.methods[self.level].text
+        return Start(unconditioned(self.graph), text, saved=state)
 
     def run(self, graph: FactorGraph, evidence: dict[int, int] | None = None) -> Beliefs:
         """Beliefs from the present method, or from the first after it that converges."""
@@ -101,7 +118,7 @@ class InnerRuns:
             left = max(limits.seconds - self.clock.seconds, 1e-3)
         budget = Budget(seconds=left, bytes=limits.bytes)
         self.runs += 1
-        start = self.start if evidence is None else None
+        start = self.start.value if evidence is None else None
         try:
             beliefs = self._method().run(graph, evidence=evidence, budget=budget, start=start)
         except BudgetError as error:
@@ -124,7 +141,7 @@ class InnerRuns:
     def keep(self) -> None:
         """Start from what the last run has reached from now on."""
         if self._latest is not None and self._latest._start is not None:
-            self.start = self._latest._start.as_data()
+            self.start.value = self._latest._start.as_data()
 
     @property
     def follows(self) -> bool:
@@ -212,7 +229,7 @@ def free_phase(
         if text != "auto" or (fits and plan.operations <= _MOST_OPERATIONS):
             return exact_free(graph, clock, plan), "exact", None
         text = "bp"
-    engine = InnerRuns(text, clock, on_divergence)
+    engine = InnerRuns(graph, text, clock, on_divergence)
 
     def phase(log_tables: Array, rows: Ints | None) -> tuple[float, Array]:
         beliefs = engine.run(graph.with_log_tables(log_tables))
@@ -262,7 +279,7 @@ def clamped_phase(
         if rows is not None:
             return _exact_phase(rows), "exact", None
         text = other if other not in (*_EXACT, "auto") else "bp"
-    engine = InnerRuns(text, clock, on_divergence)
+    engine = InnerRuns(graph, text, clock, on_divergence)
     runs = ClampedRuns(data, engine.run)
 
     def phase(log_tables: Array, rows: Ints | None) -> tuple[float, Array]:
@@ -295,11 +312,14 @@ def _watch(clock: Clock) -> Callable[[], None]:
 # ---------------------------------------------------------------------- the objective
 
 
-class Likelihood:
+@dataclass(eq=False, init=False)
+class Likelihood(State):
     """Mean log-likelihood of the rows and its gradient by the log-tables.
 
     `inputs` are variables that every row observes; then it is the conditional log-likelihood.
     """
+
+    engines: tuple[InnerRuns, ...]
 
     def __init__(
         self,
@@ -333,7 +353,7 @@ class Likelihood:
                 graph, inference, clock, on_divergence, response=response
             )
             engines.append(engine)
-        self.engines = [engine for engine in engines if engine is not None]
+        self.engines = tuple(engine for engine in engines if engine is not None)
 
     def at(self, tables: Array, rows: Ints | None = None) -> tuple[float, Array]:
         """The value (NaN where a method gives no log Z) and its gradient at some log-tables.
@@ -357,14 +377,7 @@ class Likelihood:
             )
         return value, gradient
 
-    # ------------------------------------------------------------------ state and reports
-
-    @property
-    def levels(self) -> Ints:
-        """How far each engine has gone to more damping; part of what a checkpoint keeps."""
-        return np.array(
-            [[e.level, e.runs, e.failures] for e in self.engines], dtype=np.int64
-        ).reshape(-1, 3)
+    # ------------------------------------------------------------------ reports
 
     def follow(self) -> None:
         """Let runs of the free phase start from the last one, where that changes no answer."""
@@ -372,34 +385,10 @@ class Likelihood:
             if engine.follows:
                 engine.keep()
 
-    def starts(self) -> Arrays:
-        """What the runs start from; part of what a checkpoint keeps."""
-        kept = [e.start.state.to_arrays() if e.start is not None else {} for e in self.engines]
-        return {f"start{k}/{name}": a for k, own in enumerate(kept) for name, a in own.items()}
-
-    def restore_starts(self, arrays: Mapping[str, NDArray[Any]]) -> None:
-        """Start from where the runs of an interrupted fit did."""
-        for k, engine in enumerate(self.engines):
-            prefix = f"start{k}/"
-            own = {n.removeprefix(prefix): a for n, a in arrays.items() if n.startswith(prefix)}
-            if own:
-                kind = RegionState if "b" in own else MessageState
-                state: State = kind.from_arrays(own)
-                text = engine.methods[engine.level].text
-                engine.start = Start(unconditioned(self.graph), text, saved=state)
-
     def loosen(self, tol: float) -> None:
         """Let inner inference end at this tolerance."""
         for engine in self.engines:
             engine.tol = tol
-
-    def restore(self, levels: Ints) -> None:
-        """Go on with engines as they were."""
-        if levels.shape != (len(self.engines), 3) or np.any(levels < 0):
-            raise DataError(f"levels of {len(levels)} engines, and there are {len(self.engines)}")
-        for engine, (level, runs, failures) in zip(self.engines, levels.tolist(), strict=True):
-            engine.change_to(level)
-            engine.runs, engine.failures = runs, failures
 
     @property
     def warnings(self) -> list[str]:

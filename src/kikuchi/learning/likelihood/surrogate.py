@@ -31,7 +31,7 @@ from kikuchi.graphs.appearances import (
     uniform_appearances,
 )
 from kikuchi.graphs.factor_graph import FactorGraph
-from kikuchi.learning.ascent import Arrays, Ascent, Objective
+from kikuchi.learning.ascent import Ascent, Objective
 from kikuchi.learning.data import Data
 from kikuchi.learning.learner import FitRun, Learned, Learner, check_undirected
 from kikuchi.learning.local.piecewise import empirical_factors, pseudo_moments
@@ -95,7 +95,6 @@ class Surrogate(Learner):
             believable = energy.gives(closed, counts)
             if believable or self.energy == "trw":
                 parameters.start = closed[parameters.free]
-        energy.take_up(run)
 
         def objective(tables: Array) -> tuple[float, Array]:
             log_z, beliefs = energy.at(tables)
@@ -106,9 +105,7 @@ class Surrogate(Learner):
             return float(xlogy(counts, tables).sum()) - energy.upper(tables)
 
         lower = certified if self.energy == "trw" else None
-        ascent = energy.ascent(
-            data, parameters, objective, _LONGEST_STEP, lower, energy.state.to_arrays
-        )
+        ascent = energy.ascent(data, parameters, objective, _LONGEST_STEP, lower, energy.state)
         learned = ascent.maximise(run, tol=self.tol, limit=self.max_iterations)
         learned.diagnostics |= {
             "energy": self.energy,
@@ -186,13 +183,13 @@ class WarmEnergy:
         objective: Objective,
         longest: float,
         lower: Callable[[], float] | None,
-        extra: Callable[[], Arrays],
+        beside: State,
     ) -> Ascent:
         """The ascent of an objective with this log Z, with the penalties of the learner."""
         l1, l2 = self.learner.l1, self.learner.l2
         return Ascent(
             self.graph, data, parameters, objective, l1=l1, l2=l2, longest=longest,
-            lower=lower, accepted=self.keep, extra=extra,
+            lower=lower, accepted=self.keep, beside=beside,
         )  # fmt: skip
 
     def at(self, tables: Array) -> tuple[float, Array]:
@@ -212,7 +209,7 @@ class WarmEnergy:
     def gives(self, tables: Array, counts: Array) -> bool:
         """Whether the beliefs at some log-tables, from no messages, are the given ones."""
         beliefs = self.at(tables)[1]
-        self._at = None
+        self._at, self.state.at_tables = None, np.full_like(tables, np.nan)
         return bool(np.abs(beliefs - counts).max(initial=0.0) <= _BELIEVABLE)
 
     def keep(self, tables: Array) -> None:
@@ -220,16 +217,12 @@ class WarmEnergy:
         if self.graph.n_factors:
             self.state.messages = self._converged_at(tables).messages.copy()
 
-    def take_up(self, run: FitRun) -> None:
-        """Go on from where an interrupted fit was, if there was one."""
-        run.take_up(self.state)
-        if run.resumed is not None and self.state.calls:  # it was saved at a point that was kept
-            with run.restoring():
-                tables = self.state.at_tables
-                self._at = (tables, self._engine(tables))
-
     def _converged_at(self, tables: Array) -> ReweightedMessages:
         if self._at is not None and np.array_equal(self._at[0], tables):
+            return self._at[1]
+        fresh = self._at is None and self.state.calls > 0
+        if fresh and np.array_equal(self.state.at_tables, tables):
+            self._at = (self.state.at_tables, self._engine(tables))  # a fit goes on from here
             return self._at[1]
         engine = self._engine(tables)
         self.state.calls += 1

@@ -96,15 +96,13 @@ class LoopyScalingML(ScalingLearner):
         beliefs = RegionBeliefs(self._regions(model, run), run.clock.budget)
         sweeps = _Sweeps(self, beliefs, wanted)
         state = sweeps.state
-        run.take_up(state)
         ended = iterate(
             sweeps.step,
             state,
             run,
             tol=self.tol,
             limit=self.max_iterations,
-            first=sweeps.report if state.sweeps else None,
-            store=run.checkpoint,
+            store=run.store,
         )
         warnings = sweeps.warnings()
         if not ended.converged:

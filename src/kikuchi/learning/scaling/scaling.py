@@ -221,18 +221,14 @@ class TreeScaling:
     def run(self, run: FitRun, sweep: Callable[[], Step]) -> Learned:
         """Sweep until every target is met; then the answer."""
         state = self.state
-        run.take_up(state)
-        self.tree.log_z = state.log_z
 
         def step(state: ScalingState) -> Step:
+            self.tree.log_z = state.log_z
             self.sweeping = True
             report = sweep()
             self.sweeping = False
             state.log_z = self.tree.log_z
             return report
-
-        def resumed(state: ScalingState) -> Step:  # perhaps after the last sweep that is allowed
-            return self.step()
 
         ended = iterate(
             step,
@@ -240,9 +236,9 @@ class TreeScaling:
             run,
             tol=self.learner.tol,
             limit=self.learner.max_iterations,
-            first=resumed if state.sweeps else None,
-            store=run.checkpoint,
+            store=run.store,
         )
+        self.tree.log_z = state.log_z
         self.recalibrate()
         warnings = [] if ended.converged else [not_converged(state.distance, run.stopped)]
         return Learned(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import KW_ONLY, dataclass
 from typing import Any, ClassVar, Literal, NamedTuple, Self
 
@@ -14,6 +15,7 @@ from kikuchi.core.log import warn_caller
 from kikuchi.core.methods import constructor
 from kikuchi.core.options import option
 from kikuchi.core.seeds import Seed, generator
+from kikuchi.engines.loops.state import State
 from kikuchi.temporal.base import ChainEstimator, Fitted, total_log_likelihood
 from kikuchi.temporal.chains.emissions import add, variance_floor
 from kikuchi.temporal.chains.exact import exact_chains
@@ -50,6 +52,22 @@ class _ChainsStatistics(NamedTuple):
     first: list[Array]
     transitions: list[Array]
     emission: Any
+
+
+@dataclass(eq=False)
+class _Memory(State):
+    """Beliefs by the number of their sequence: those that the last expectation began with, which a
+    fit that goes on repeats, and those that the next one begins with.
+    """
+
+    began: dict[str, Array]
+
+    def __post_init__(self) -> None:
+        self.beliefs = dict(self.began)
+
+    def load(self, arrays: Mapping[str, Array]) -> None:
+        super().load(arrays)
+        self.beliefs = dict(self.began)
 
 
 class ChainsForecast(NamedTuple):
@@ -137,12 +155,11 @@ class FactorialHMM(ChainEstimator, Fitted[HiddenChains]):
         self._check_options()
         sequences = self._sequences(Y, reset=True)
         self._floor = variance_floor(sequences.stacked())
-        self._beliefs: list[Array | None] = [None] * len(sequences.tables)
-        self._began = self._beliefs
+        self._memory = _Memory({})
         try:
             return self._fit(sequences, method)
         finally:
-            del self._beliefs, self._began, self._floor
+            del self._memory, self._floor
 
     def _begin(self, sequences: Sequences, rng: np.random.Generator) -> HiddenChains:
         if self.start is not None:
@@ -154,7 +171,7 @@ class FactorialHMM(ChainEstimator, Fitted[HiddenChains]):
         best = model = self._random(sequences, rng)
         for number in range(self.restarts):
             model = model if number == 0 else self._random(sequences, rng)
-            self._beliefs = [None] * len(sequences.tables)
+            self._memory.beliefs.clear()
             for _ in range(_TRIAL if self.restarts > 1 else 0):
                 bound, statistics = self._expectation(model, sequences)
                 model = self._maximisation(model, statistics)
@@ -163,7 +180,7 @@ class FactorialHMM(ChainEstimator, Fitted[HiddenChains]):
                 best, highest = model, bound
             if clock.expired:
                 break
-        self._beliefs = [None] * len(sequences.tables)
+        self._memory.beliefs.clear()
         return best
 
     def _random(self, sequences: Sequences, rng: np.random.Generator) -> HiddenChains:
@@ -200,16 +217,17 @@ class FactorialHMM(ChainEstimator, Fitted[HiddenChains]):
     def _expectation(self, model: HiddenChains, sequences: Sequences) -> tuple[float, Any]:
         count = len(model.sizes)
         total, emission = 0.0, None
-        self._began = list(self._beliefs)
+        memory = self._memory
+        memory.began = dict(memory.beliefs)
         first = [np.zeros(k) for k in model.sizes]
         transitions = [np.zeros((k, k)) for k in model.sizes]
         for number, rows in enumerate(sequences.tables):
             p = mean_field_chains(model, rows)
-            before = self._beliefs[number]
+            before = memory.beliefs.get(str(number))
             if before is not None:  # where the last ones lead may be better: never lower
                 again = mean_field_chains(model, rows, beliefs=before)
                 p = again if again.log_likelihood > p.log_likelihood else p
-            self._beliefs[number] = p.beliefs
+            memory.beliefs[str(number)] = p.beliefs
             total += p.log_likelihood
             emission = add(emission, model.emission.statistics(rows, p.beliefs, model.sizes))
             for c in range(count):
@@ -255,13 +273,8 @@ class FactorialHMM(ChainEstimator, Fitted[HiddenChains]):
         slopes = [shares_slope(c, t, extra) for c, t in zip(counts, tables, strict=True)]
         return np.concatenate([*slopes, model.emission.gradient(statistics.emission)])
 
-    def _carried(self) -> Arrays:
-        # those that the last expectation began with: a fit that is taken up repeats it
-        return {f"beliefs{k}": b for k, b in enumerate(self._began) if b is not None}
-
-    def _restore_carried(self, arrays: Arrays) -> None:
-        for k in range(len(self._beliefs)):
-            self._beliefs[k] = np.array(arrays[f"beliefs{k}"]) if f"beliefs{k}" in arrays else None
+    def _beside_model(self) -> State:
+        return self._memory
 
     def _read_model(self, arrays: Arrays) -> HiddenChains:
         return HiddenChains.from_arrays(arrays, self.covariance)

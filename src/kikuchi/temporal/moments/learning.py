@@ -9,6 +9,8 @@ import numpy as np
 from kikuchi.core.arrays import Array
 from kikuchi.core.errors import ModelError
 from kikuchi.core.lbfgs import Lbfgs
+from kikuchi.engines.loops.em import ExpectationMaximisation
+from kikuchi.engines.loops.state import Held
 from kikuchi.temporal.gaussian import is_positive
 from kikuchi.temporal.moments.emissions import ScalarEmission
 from kikuchi.temporal.moments.inference import site_smoother
@@ -39,12 +41,16 @@ def expected_dynamics(
     return evidence, total
 
 
-def em_step(
+def alternation(
     model: StateSpace, emission: ScalarEmission, sequences: Sequences
-) -> tuple[float, StateSpace]:
-    """Approximate log-evidence of a model, and the model with dynamics of one step of EM."""
-    evidence, total = expected_dynamics(model, emission, sequences)
-    return evidence, maximise(model, total, _DYNAMICS)
+) -> ExpectationMaximisation[StateSpace]:
+    """EM of the dynamics, from a model on."""
+    return ExpectationMaximisation(
+        Held(model, StateSpace.from_arrays),
+        lambda model: expected_dynamics(model, emission, sequences),
+        lambda model, total: maximise(model, total, _DYNAMICS),
+        rows=sequences.rows,
+    )
 
 
 def evidence_slope(

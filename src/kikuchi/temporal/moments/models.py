@@ -342,15 +342,13 @@ class MomentSSM:
 
         The evidence is an approximation: it need not rise at every step.
         """
-        from kikuchi.temporal.moments.learning import em_step
+        from kikuchi.temporal.moments.learning import alternation
 
-        sequences = self._columns(Y)
-        model, before = self.model, -math.inf
+        em = alternation(self.model, self.emission, self._columns(Y))
         for _ in range(max_iterations):
-            value, model = em_step(model, self.emission, sequences)
-            if abs(value - before) <= tol * sequences.rows:
+            if em.advance().residual <= tol:
                 break
-            before = value
+        model = em.maximisation(em.now, em.expect()) if em.done else em.now
         return MomentSSM(model, self.emission)
 
     def fit_gradient(self, Y: Any, *, max_iterations: int = 100, tol: float = 1e-6) -> MomentSSM:
