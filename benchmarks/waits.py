@@ -9,14 +9,18 @@ What a program imports from other libraries is imported before the clock starts.
 from __future__ import annotations
 
 import ast
+import atexit
+import functools
 import json
 import os
 import pty
 import re
 import select
 import shlex
+import shutil
 import signal
 import subprocess
+import sys
 import tempfile
 import time
 from collections.abc import Iterator
@@ -30,6 +34,7 @@ DOCS = HERE.parent / "docs"
 LONGEST_SILENCE = 2.0  # seconds
 _STOPPED_AFTER = 90.0  # processor seconds; longer programs have shown by then how they report
 _TICKS = os.sysconf("SC_CLK_TCK")
+_LARGE = "jax, matplotlib.pyplot, numba.core.registry, pandas, scipy.optimize, sklearn.mixture"
 _BEGIN = "imported what others provide"
 _FUTURE = "from __future__ import annotations\n"
 _EXPLAINED = re.compile(r"(?:mostly )?for (\d+) to (\d+) seconds\.")  # the notices of compiling
@@ -123,11 +128,22 @@ def run_watched(words: list[str], cwd: Path, environment: dict[str, str]) -> Ran
     return Ran(text, code, silence.longest, silence.last_words, stopped)
 
 
+@functools.cache
+def _byte_code() -> str:
+    """A folder with the byte code of large packages: one that installs them makes it."""
+    folder = tempfile.mkdtemp(prefix="kikuchi-bytecode-")
+    atexit.register(shutil.rmtree, folder)
+    environment = {k: v for k, v in os.environ.items() if k != "PYTHONDONTWRITEBYTECODE"}
+    environment["PYTHONPYCACHEPREFIX"] = folder
+    subprocess.run([sys.executable, "-c", f"import {_LARGE}"], env=environment, check=True)
+    return folder
+
+
 def fresh(folder: Path, clone: bool) -> dict[str, str]:
-    """An environment whose cache folders are in `folder`, that of byte code too."""
+    """An environment whose cache folders are in `folder`; there is byte code, as usual."""
     without = ("NUMBA_CACHE_DIR", "PYTHONPATH", "PYTHONDONTWRITEBYTECODE")
     kept = {k: v for k, v in os.environ.items() if k not in without}
-    kept["PYTHONPYCACHEPREFIX"] = str(folder / "bytecode")
+    kept["PYTHONPYCACHEPREFIX"] = _byte_code()
     if clone:
         kept["PYTHONPATH"] = str(HERE.parent / "src")
     return {**kept, "XDG_CACHE_HOME": str(folder), "MPLCONFIGDIR": str(folder)}
