@@ -9,14 +9,18 @@ What a program imports from other libraries is imported before the clock starts.
 from __future__ import annotations
 
 import ast
+import atexit
+import functools
 import json
 import os
 import pty
 import re
 import select
 import shlex
+import shutil
 import signal
 import subprocess
+import sys
 import tempfile
 import time
 from collections.abc import Iterator
@@ -30,7 +34,9 @@ DOCS = HERE.parent / "docs"
 LONGEST_SILENCE = 2.0  # seconds
 _STOPPED_AFTER = 90.0  # processor seconds; longer programs have shown by then how they report
 _TICKS = os.sysconf("SC_CLK_TCK")
+_LARGE = "jax, matplotlib.pyplot, numba.core.registry, pandas, scipy.optimize, sklearn.mixture"
 _BEGIN = "imported what others provide"
+_FUTURE = "from __future__ import annotations\n"
 _EXPLAINED = re.compile(r"(?:mostly )?for (\d+) to (\d+) seconds\.")  # the notices of compiling
 _FENCE = re.compile(
     r"^```(?P<language>\w+)(?:\s+title=\"(?P<title>[^\"]+)\")?\n(?P<text>.*?)^```",
@@ -122,9 +128,22 @@ def run_watched(words: list[str], cwd: Path, environment: dict[str, str]) -> Ran
     return Ran(text, code, silence.longest, silence.last_words, stopped)
 
 
+@functools.cache
+def _byte_code() -> str:
+    """A folder with the byte code of large packages: one that installs them makes it."""
+    folder = tempfile.mkdtemp(prefix="kikuchi-bytecode-")
+    atexit.register(shutil.rmtree, folder)
+    environment = {k: v for k, v in os.environ.items() if k != "PYTHONDONTWRITEBYTECODE"}
+    environment["PYTHONPYCACHEPREFIX"] = folder
+    subprocess.run([sys.executable, "-c", f"import {_LARGE}"], env=environment, check=True)
+    return folder
+
+
 def fresh(folder: Path, clone: bool) -> dict[str, str]:
-    """An environment whose cache folders are in `folder`."""
-    kept = {k: v for k, v in os.environ.items() if k not in ("NUMBA_CACHE_DIR", "PYTHONPATH")}
+    """An environment whose cache folders are in `folder`; there is byte code, as usual."""
+    without = ("NUMBA_CACHE_DIR", "PYTHONPATH", "PYTHONDONTWRITEBYTECODE")
+    kept = {k: v for k, v in os.environ.items() if k not in without}
+    kept["PYTHONPYCACHEPREFIX"] = _byte_code()
     if clone:
         kept["PYTHONPATH"] = str(HERE.parent / "src")
     return {**kept, "XDG_CACHE_HOME": str(folder), "MPLCONFIGDIR": str(folder)}
@@ -156,9 +175,11 @@ def readme_waits(python: str, *, clone: bool, only: str = "") -> Iterator[Row]:
                 words = [python, "-m", "kikuchi", *shlex.split(line)[1:]]
                 yield _row(line, words, folder, clone)
         programs = [f["text"] for f in _FENCE.finditer(README) if f["language"] == "python"]
+        imported = ""  # by the programs above
         for number, program in enumerate(programs, start=1):
             if only in (title := f"README.md, program {number}"):
-                yield _row(title, _script(python, folder, program), folder, clone)
+                yield _row(title, _script(python, folder, imported + program), folder, clone)
+            imported += "".join(f"{ast.unparse(line)}\n" for line in _imports(program))
 
 
 def notebook_waits(python: str, *, clone: bool, only: str = "") -> Iterator[Row]:
@@ -202,11 +223,18 @@ def _first(path: Path, folder: Path, python: str) -> Iterator[tuple[str, list[st
 def _script(python: str, folder: Path, program: str) -> list[str]:
     others = "".join(f"{line}\n" for line in _imports_of_others(program))
     begin = f"{others}print({_BEGIN!r}, flush=True)\n"
-    (folder / "program.py").write_text(begin + program, encoding="utf-8")
+    future = _FUTURE if _FUTURE in program else ""  # which must come first
+    text = future + begin + program.replace(_FUTURE, "")
+    (folder / "program.py").write_text(text, encoding="utf-8")
     return [python, "program.py"]
 
 
+def _imports(program: str) -> list[ast.Import | ast.ImportFrom]:
+    return [n for n in ast.parse(program).body if isinstance(n, ast.Import | ast.ImportFrom)]
+
+
 def _imports_of_others(program: str) -> list[str]:
-    found = [n for n in ast.parse(program).body if isinstance(n, ast.Import | ast.ImportFrom)]
-    lines = [ast.unparse(node) for node in found]
-    return [line for line in lines if not line.split()[1].startswith("kikuchi")]
+    lines = [ast.unparse(node) for node in _imports(program)]
+    return [
+        line for line in lines if line.split()[1].split(".")[0] not in ("kikuchi", "__future__")
+    ]

@@ -21,6 +21,7 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax.scipy.special import digamma, gammaln
 
 from kikuchi.bayesnn.network import Network, Precisions, precisions
@@ -164,8 +165,9 @@ def filled(data: Data) -> Data:
     """
     rows = data.y.shape[0]
     missing = filled_size(rows) - rows
-    x, y = (jnp.concatenate([a, jnp.repeat(a[:1], missing, axis=0)]) for a in data[:2])
-    return type(data)(x, y, jnp.concatenate([jnp.ones(rows), jnp.zeros(missing)]))
+    given = map(np.asarray, data[:2])  # with JAX each operation would be a program of its own
+    x, y = (jnp.asarray(np.concatenate([a, np.repeat(a[:1], missing, axis=0)])) for a in given)
+    return type(data)(x, y, jnp.asarray(np.repeat([1.0, 0.0], [rows, missing])))
 
 
 class EvidenceBound(NamedTuple):
@@ -180,7 +182,7 @@ class EvidenceBound(NamedTuple):
 
 def weight_precisions(groups: Precisions, values: Any, one: float) -> Any:
     """A value of each weight from those of its groups: their product (one = 1) or sum (one = 0)."""
-    padded = jnp.append(values, one)
+    padded = (np if isinstance(values, np.ndarray) else jnp).append(values, one)
     first, second = padded[groups.first], padded[groups.second]
     return first * second if one else first + second
 

@@ -127,7 +127,7 @@ class NetworkProblem:
         """Mean precision of each weight, and that of the noise (1 where there is none)."""
         groups = precisions(self.posterior.network, self.prior)
         means = np.asarray(found.alpha.mean).reshape(-1, len(groups.names))
-        alpha = [np.asarray(weight_precisions(groups, jnp.asarray(own), 1.0)) for own in means]
+        alpha = [weight_precisions(groups, own, 1.0) for own in means]
         return np.concatenate(alpha), 1.0 if found.beta is None else float(found.beta.mean)
 
 
@@ -218,7 +218,8 @@ class VariationalFit(State):
     @property
     def weights(self) -> Weights:
         """Units of the parameters."""
-        return Weights(jnp.asarray(self.scale), jnp.ones(self.problem.posterior.n_weights))
+        kept = np.ones(self.problem.posterior.n_weights)
+        return Weights(jnp.asarray(self.scale), jnp.asarray(kept))
 
     # ------------------------------------------------------------------ going
 

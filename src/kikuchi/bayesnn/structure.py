@@ -11,20 +11,28 @@ Reference: LAW-L11, LAW-T21.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 
 from kikuchi.bayesnn.bound import EvidenceBound
 from kikuchi.bayesnn.fitting import NetworkProblem, final_bound
 from kikuchi.bayesnn.network import Indices
-from kikuchi.bayesnn.posteriors import Weights
+from kikuchi.bayesnn.posteriors import WeightPosterior, Weights
 from kikuchi.core.arrays import Array
 from kikuchi.core.run import Step
 
 _TRIAL_STEPS = 50
 _AGAIN = 10  # steps over which the rise of the bound is judged
+
+
+@partial(jax.jit, static_argnames=("posterior",))
+def _variances(posterior: WeightPosterior, flat: Any, weights: Weights) -> Any:
+    """Variance of each weight; one program in place of one for each operation."""
+    return posterior.marginals(posterior.read(flat[: posterior.size], weights))[1]
 
 
 @dataclass(frozen=True)
@@ -61,10 +69,9 @@ class Pruning:
         """1 - <alpha> var(w) of each weight; 0 for weights that were removed."""
         if found is None:
             found = final_bound(self.problem, self.flat, self.weights)
-        family = self.problem.posterior
-        q = family.read(jnp.asarray(self.flat[: family.size]), self.weights)
+        variances = _variances(self.problem.posterior, jnp.asarray(self.flat), self.weights)
         alpha, _ = self.problem.precisions_of(found)
-        determined = 1.0 - alpha * np.asarray(family.marginals(q)[1])
+        determined = 1.0 - alpha * np.asarray(variances)
         return np.asarray(determined * np.asarray(self.weights.kept), dtype=np.float64)
 
     def owners(self) -> dict[str, Indices]:

@@ -303,7 +303,9 @@ class ScanUpdates(Updates):
             transform = self.optimiser.transform(*self._horizon)
             self.memory = Held(transform.init(self._values), self._read_memory, numbered_leaves)
             self.chains = Held({}, self._read_chains, dict)
-            self._zeros = jax.tree.map(jax.numpy.zeros_like, self._values)
+            self._zeros = jax.tree.map(  # in JAX a program for each shape
+                lambda a: jax.numpy.asarray(np.zeros(a.shape, a.dtype)), self._values
+            )
         self.key_seed = 0
 
     def restart_sums(self) -> None:
@@ -368,9 +370,8 @@ class ScanUpdates(Updates):
         """Largest absolute value of a parameter, if the model has a limit to it."""
         if math.isinf(self.model.weight_limit):
             return 0.0
-        numpy, leaves = self._jax.numpy, self._jax.tree.leaves(self._values)
-        with precision(self.model.parameters):
-            return max(float(numpy.max(numpy.abs(leaf), initial=0.0)) for leaf in leaves)
+        leaves = map(np.asarray, self._jax.tree.leaves(self._values))
+        return max(float(np.max(np.abs(leaf), initial=0.0)) for leaf in leaves)
 
     def _resize(self, seconds: float) -> None:
         if seconds < 0.5 * _CHUNK_SECONDS:
