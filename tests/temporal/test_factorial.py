@@ -355,3 +355,14 @@ def test_a_large_offset_does_not_change_a_fit() -> None:
     assert np.isclose(near.log_likelihood_, far.log_likelihood_, rtol=1e-3)
     ahead = near.forecast(rows / 64, 2), far.forecast(rows / 64 + 2.0**30, 2)
     assert np.allclose(ahead[0].deviation, ahead[1].deviation, rtol=1e-3)
+
+
+def test_outputs_that_drift_are_doubted():
+    rng = np.random.default_rng(0)
+    with pytest.warns(
+        UserWarning, match="that of a random walk .*: chains of 2 and 2 states"
+    ) as told:
+        drifted = FactorialHMM(random_state=0).fit(10.0 * np.arange(40.0)[:, None] ** 1.5)
+    assert len(told) == 1 and drifted.warnings_[0].startswith("the bound on the log-likelihood")
+    states = np.repeat([0.0, 4.0, 0.0, 4.0], 30)[:, None]
+    assert not FactorialHMM(random_state=0).fit(states + rng.normal(size=(120, 1))).warnings_

@@ -34,6 +34,7 @@ from kikuchi.temporal.sequences import (
     check_steps,
     check_width,
     column_names,
+    random_walk_likelihood,
     read_sequences,
 )
 from kikuchi.training.checkpoint import Arrays, part, prefixed
@@ -330,6 +331,23 @@ class ChainEstimator(RowsEstimator):
     @abstractmethod
     def _size(model: Any) -> Any:
         """The first option: states of the chain, or of each chain."""
+
+    def _fit(self, sequences: Sequences, method: str, beside: Array | None = None) -> Self:
+        self._walk = random_walk_likelihood(sequences.tables)
+        try:
+            return super()._fit(sequences, method, beside)
+        finally:
+            del self._walk
+
+    def _drift(self, states: str, objective: str = "log-likelihood") -> list[str]:
+        """A doubt if a random walk is likelier than this fit to Gaussian outputs."""
+        if self.pseudo_count or not self.log_likelihood_ < self._walk:
+            return []
+        return [
+            f"the {objective} is {self.log_likelihood_:.1f}, that of a random walk "
+            f"{self._walk:.1f}: {states} do not follow how outputs drift; use "
+            "LinearGaussianSSM, more states, or fit the changes from row to row"
+        ]
 
 
 def total_log_likelihood(found: Any) -> float:

@@ -183,6 +183,13 @@ class FactorialHMM(ChainEstimator, Fitted[HiddenChains]):
         self._memory.beliefs.clear()
         return best
 
+    def _doubts(self, model: HiddenChains) -> list[str]:
+        """Outputs that drift, which few states cannot follow."""
+        if self.emission != "gaussian":
+            return []
+        sizes = " and ".join(map(str, self.chains))
+        return self._drift(f"chains of {sizes} states", "bound on the log-likelihood")
+
     def _random(self, sequences: Sequences, rng: np.random.Generator) -> HiddenChains:
         sizes = tuple(int(k) for k in self.chains)
         transitions = []

@@ -38,7 +38,7 @@ from kikuchi.temporal.chains.shares import (
     shares_slope,
     unpack_shares,
 )
-from kikuchi.temporal.sequences import Sequences, random_walk_likelihood
+from kikuchi.temporal.sequences import Sequences
 from kikuchi.training.checkpoint import Arrays
 
 _TRIAL = 40  # steps of EM of each start
@@ -182,12 +182,11 @@ class HMM(ChainEstimator, Fitted[HiddenMarkov]):
         return best
 
     def _fit(self, sequences: Sequences, method: str, beside: Array | None = None) -> Self:
-        self._walk = random_walk_likelihood(sequences.tables)
         self._numbers = sequences.observed
         try:
             return super()._fit(sequences, method, beside)
         finally:
-            del self._walk, self._numbers
+            del self._numbers
 
     def _doubts(self, model: HiddenMarkov) -> list[str]:
         """More parameters than numbers, or outputs that drift, which few states cannot follow."""
@@ -198,14 +197,8 @@ class HMM(ChainEstimator, Fitted[HiddenMarkov]):
                 f"{self.states} states have {free} parameters, and the rows hold {self._numbers} "
                 "numbers: the parameters are not determined; use fewer states, or more rows"
             ]
-        gaussian = self.emission in ("gaussian", "mixture") and not self.pseudo_count
-        if not gaussian or not self.log_likelihood_ < self._walk:
-            return []
-        return [
-            f"the log-likelihood is {self.log_likelihood_:.1f}, that of a random walk "
-            f"{self._walk:.1f}: {self.states} states do not follow how outputs drift; use "
-            "LinearGaussianSSM, more states, or fit the changes from row to row"
-        ]
+        gaussian = self.emission in ("gaussian", "mixture")
+        return self._drift(f"{self.states} states") if gaussian else []
 
     def _guess(self, rows: Array, rng: np.random.Generator, random: bool = False) -> HiddenMarkov:
         """Parameters before learning: emissions of clusters, or random ones, in lasting states."""
