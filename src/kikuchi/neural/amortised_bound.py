@@ -117,5 +117,4 @@ class _BoundTurns(Turns):
         self.theta.restore(part(state, "theta"))
         self.networks.restore(part(state, "network"))
         self.done = int(state["done"])
-        self._evaluate()
         self.measured = True

@@ -173,7 +173,7 @@ class _MinMaxTurns(Turns):
         self.descent.source.restore(part(state, "network"))
         self.done, self.network_steps = (int(count) for count in state["done"])
         self.beliefs.log_phi[:] = self.potentials @ self.tables
-        self.descent.evaluate()
+        self.energy = self.descent.evaluate()
         self.measured = True
 
 

@@ -40,6 +40,7 @@ class TurnLearner(Learner):
             run,
             tol=self.tol,
             limit=self.max_iterations,
+            first=Turns.first,
             store=run.checkpoint,
         )
         return Learned(turns.tables, turns.objective, ended.converged, ended.iterations)
@@ -74,6 +75,10 @@ class Turns(ABC):
         """End the fit within a turn whose time is up; its tables are those of the turn before."""
         if self.clock.expired:
             raise StepAborted("seconds")
+
+    def first(self) -> Step:
+        """A turn; where a fit is resumed, the report on the turn that was saved."""
+        return self.report() if self.measured else self.turn()
 
     def turn(self) -> Step:
         """Steps on the tables, where a turn before has measured their slope; then on the networks.
