@@ -18,6 +18,7 @@ from unittest import mock
 
 import numpy as np
 
+from kikuchi.core.errors import MethodError
 from kikuchi.training import checkpoint as files
 
 _RNG = np.random.default_rng(0)
@@ -96,7 +97,7 @@ FAMILIES = {
     "infomax": Family(
         "ica.InfomaxICA", (_MIXED,), "max_iter", 20,
         ways=(
-            {"solver": "natural", "max_iter": 30}, {"density": "auto", "tol": 1e-8},
+            {}, {"solver": "natural", "max_iter": 30}, {"density": "auto", "tol": 1e-8},
             {"n_sources": 4}, {"n_sources": 4, "view": "causal"},
         ),
     ),
@@ -177,10 +178,15 @@ QUESTIONS = (
 
 
 def questions(family: Family, fitted: Any) -> Iterator[tuple[str, Any]]:
-    """Each question that an estimator takes about its own data, and the numbers of its answer."""
+    """Each question that an estimator takes about its own data, and the numbers of its answer, or
+    the words in which its options refuse it.
+    """
     for name in QUESTIONS:
         if hasattr(fitted, name):
-            yield name, numbers(getattr(fitted, name)(*_asked(family, name)))
+            try:
+                yield name, numbers(getattr(fitted, name)(*_asked(family, name)))
+            except MethodError as error:
+                yield name, [np.asarray(str(error))]
     if hasattr(fitted, "forecast"):
         yield "forecast", numbers(fitted.forecast(family.data[0], 3))
     if hasattr(fitted, "sample"):
