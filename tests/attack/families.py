@@ -17,89 +17,18 @@ import time
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
-from importlib import import_module
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from attack.tally import Tally
+from common.estimators import FAMILIES, Family, learnt
 
 _TRIALS = 8  # interrupted fits of each family
 _INTERRUPTS = 2  # of each fit
 _SECONDS = 0.3  # of a short fit, which may take as much again
 _SHORT_FITS = 4  # until one holds its time
-_RNG = np.random.default_rng(0)
-_BITS = (_RNG.random((60, 5)) < 0.5).astype(np.float64)
-_RATES = _RNG.integers(0, 5, (60, 5)) / 4
-_ROWS = _RNG.normal(size=(120, 3))
-_MIXED = _RNG.laplace(size=(120, 3)) @ _RNG.normal(size=(3, 3))
-_WALK = 0.1 * np.cumsum(_RNG.normal(size=(80, 2)), axis=0)
-_CLASSES = (_ROWS[:, 0] > 0).astype(np.int64)
-_TARGETS = _ROWS[:, 0] + 0.1 * _RNG.normal(size=120)
-
-
-@dataclass(frozen=True)
-class Family:
-    """An estimator, small data for it, and the option that bounds how long it takes."""
-
-    place: str
-    data: tuple[Any, ...]
-    limit: str
-    size: int
-    options: dict[str, Any] = field(default_factory=dict)
-
-    def make(self, **options: Any) -> Any:
-        """The estimator before its fit."""
-        module, _, name = self.place.rpartition(".")
-        make = getattr(import_module(f"kikuchi.{module}"), name)
-        return make(**{"random_state": 0, self.limit: self.size, **self.options, **options})
-
-    def fit(self, *data: Any, **options: Any) -> Any:
-        """A fit to these data, or to its own."""
-        return self.make(**options).fit(*(data or self.data))
-
-
-_BATCH = {"batch_size": 20}
-# Those that take the least time to compile come first: short attacks see no others.
-FAMILIES = {
-    "HMM": Family("temporal.HMM", (_WALK,), "max_iter", 15),
-    "thresholds": Family(
-        "beliefnets.ThresholdNetworkClassifier", (_ROWS, _CLASSES), "rounds", 10
-    ),
-    "state space": Family("temporal.LinearGaussianSSM", (_WALK,), "max_iter", 15),
-    "infomax": Family("ica.InfomaxICA", (_MIXED,), "max_iter", 20),
-    "noisy ICA": Family("ica.MeanFieldICA", (_MIXED,), "max_iter", 15),
-    "Bayesian ICA": Family("ica.BayesianICA", (_MIXED,), "max_iter", 10),
-    "factorial": Family("temporal.FactorialHMM", (_WALK,), "max_iter", 15),
-    "hopping": Family("temporal.FrameHoppingHMM", (_WALK,), "max_iter", 10),
-    "blood": Family("temporal.HaemodynamicHMM", (_WALK,), "max_iter", 5),
-    "walks": Family("temporal.TemporalICA", (_WALK,), "max_iter", 5),
-    "RBM": Family("boltzmann.RBM", (_BITS,), "epochs", 30, {"n_hidden": 3, **_BATCH}),
-    "rates": Family(
-        "boltzmann.RateCodedRBM", (_RATES,), "epochs", 20, {"n_hidden": 3, **_BATCH}
-    ),
-    "machine": Family("boltzmann.BoltzmannMachine", (_BITS,), "epochs", 5, {"n_hidden": 3}),
-    "energy": Family("energy.EnergyModel", (_MIXED,), "epochs", 10, _BATCH),
-    "experts": Family(
-        "energy.ExpertICA", (_MIXED,), "epochs", 30,
-        {"n_features": 6, "learner": "cd:leapfrogs=3", **_BATCH},
-    ),
-    "chains": Family(
-        "energy.ExpertICA", (_MIXED,), "epochs", 30,
-        {"n_features": 6, "learner": "pcd:leapfrogs=3", "average": 0.5, **_BATCH},
-    ),
-    "beliefs": Family("beliefnets.SigmoidBeliefNetwork", (_BITS,), "epochs", 10, _BATCH),
-    "noisy or": Family("beliefnets.NoisyOrNetwork", (_BITS,), "epochs", 10, _BATCH),
-    "regression": Family("bayesnn.BayesianMLPRegressor", (_ROWS, _TARGETS), "max_iter", 15),
-    "classes": Family("bayesnn.BayesianMLPClassifier", (_ROWS, _CLASSES), "max_iter", 15),
-    "flow mixture": Family("flows.FlowMixture", (_MIXED,), "epochs", 6, _BATCH),
-    "latent mixture": Family("flows.LatentMixtureFlow", (_MIXED,), "epochs", 6, _BATCH),
-    "transport": Family("flows.TransportGenerator", (_MIXED,), "epochs", 6, _BATCH),
-    "flow chain": Family("flows.FlowHMM", (_WALK,), "max_iter", 4, {"states": 2}),
-    "flow classes": Family("flows.FlowClassifier", (_ROWS, _CLASSES), "epochs", 4, _BATCH),
-}  # fmt: skip
 
 
 def attack(count: int, seed: int, seconds: float) -> Tally:
@@ -110,6 +39,8 @@ def attack(count: int, seed: int, seconds: float) -> Tally:
     with tempfile.TemporaryDirectory() as folder, _ctrl_c_works(), warnings.catch_warnings():
         warnings.simplefilter("ignore")
         for name, family in FAMILIES.items():
+            if not family.resumable:
+                continue
             if tally.tried >= count or time.monotonic() > end:
                 break
             whole, warm = _whole(family)
@@ -177,7 +108,7 @@ def _not_numbers(family: Family) -> list[str]:
             fitted = family.fit(rows, *family.data[1:])
         except ValueError:  # ours and those of scikit-learn
             continue
-        if not all(np.isfinite(a).all() for a in _arrays(fitted).values() if a.dtype.kind == "f"):
+        if not all(np.isfinite(a).all() for a in learnt(fitted).values() if a.dtype.kind == "f"):
             found.append(f"rows with {odd} give an answer that is not finite")
     return found
 
@@ -196,7 +127,7 @@ def _interrupted(family: Family, whole: Any, folder: Path, moments: Any) -> list
     if fitted is None or fitted.stopped_ == "interrupted":
         fitted = family.fit(checkpoint=place)
     found = _end(fitted)
-    theirs, mine = _arrays(whole), _arrays(fitted)
+    theirs, mine = learnt(whole), learnt(fitted)
     differ = [n for n in theirs if n not in mine or mine[n].tobytes() != theirs[n].tobytes()]
     if differ or fitted.n_iter_ != whole.n_iter_:
         found.append(f"resumed after {moments} s, {differ[:3]} differ, {fitted.n_iter_} iterations")
@@ -216,9 +147,3 @@ def _cut(family: Family, place: Path, moment: float) -> Any:
     except KeyboardInterrupt:  # perhaps after the fit
         timer.join()
     return fitted
-
-
-def _arrays(fitted: Any) -> dict[str, Any]:
-    """What was learnt; the seconds of a trace differ between any two runs."""
-    arrays = fitted._fitted_state()[0].items()
-    return {name: np.asarray(a) for name, a in arrays if not name.endswith("trace/seconds")}

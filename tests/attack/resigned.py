@@ -22,8 +22,8 @@ from typing import Any
 
 import numpy as np
 
-from attack.families import FAMILIES, Family
 from attack.tally import Tally
+from common.estimators import FAMILIES, Family
 from kikuchi.core.errors import KikuchiError
 from kikuchi.training import checkpoint as files
 
@@ -170,7 +170,8 @@ def subjects() -> Iterator[tuple[str, Subject]]:
         yield f"checkpoint of {text}", learned(text)
     for name, family in FAMILIES.items():
         yield f"model {name}", trained(family)
-        yield f"checkpoint {name}", interrupted(family)
+        if family.resumable:
+            yield f"checkpoint {name}", interrupted(family)
 
 
 def trained(family: Family) -> Subject:

@@ -8,7 +8,6 @@ from typing import Any
 import numpy as np
 import pytest
 
-from attack.families import FAMILIES
 from attack.resigned import (
     UNCHANGED,
     Subject,
@@ -19,6 +18,7 @@ from attack.resigned import (
     mutations,
     trained,
 )
+from common.estimators import FAMILIES
 from kikuchi.core.errors import DataError
 from kikuchi.training import checkpoint as files
 

@@ -93,23 +93,6 @@ def test_ctrl_c_between_two_stages_answers_with_the_one_before(posterior, sine, 
         assert part.bound_ > min(part.trace_.objective) - 10.0
 
 
-def test_a_fit_that_was_stopped_goes_on_to_the_same_end(fitted, sine, tmp_path):
-    file = tmp_path / "fit.part"
-    told = {"checkpoint": file}
-
-    def stop(done, total, **measures):
-        raise KeyboardInterrupt
-
-    part = net("layered", progress=stop, **told).fit(*sine)
-    assert part.stopped_ == "interrupted" and not part.converged_ and part.warnings_
-    assert np.isfinite(part.predict(sine[0])).all() and file.exists()
-    whole = net("layered", **told).fit(*sine)
-    assert np.array_equal(whole.predict(sine[0]), fitted["layered"].predict(sine[0]))
-    assert whole.bound_ == fitted["layered"].bound_
-    with pytest.raises(DataError, match="another training"):
-        net("layered", **told).fit(sine[0], -sine[1])
-
-
 def test_a_mixture_goes_on_with_the_best_distance_also_after_a_stop(fitted, sine, tmp_path):
     from kikuchi.bayesnn import fitting
 
@@ -141,12 +124,6 @@ def test_a_mixture_goes_on_with_the_best_distance_also_after_a_stop(fitted, sine
     part = net("mixture:3", progress=stop, **told).fit(*sine)
     assert part.stopped_ == "interrupted"
     assert net("mixture:3", **told).fit(*sine).bound_ == whole.bound_
-
-
-def test_a_time_limit_keeps_the_best_so_far(sine):
-    model = net("layered", seconds=1e-6).fit(*sine)
-    assert model.stopped_ == "seconds" and not model.converged_
-    assert np.isfinite(model.bound_) and np.isfinite(model.predict(sine[0])).all()
 
 
 @pytest.mark.parametrize("name", ["diagonal", "layered", "mixture:3"])

@@ -126,21 +126,6 @@ def test_classes_committees_layers_and_files(xor, tmp_path):
     assert deep.decision_function(X).shape == (150, 3) and deep.score(X, rings) > 0.5
 
 
-def test_a_fit_that_was_stopped_goes_on(xor, tmp_path):
-    X, y = xor
-    whole = ThresholdNetworkClassifier(hidden=6, rounds=4, random_state=3).fit(X, y)
-
-    def stop(done, total, *, residual, objective):
-        if done >= 2:
-            raise KeyboardInterrupt
-
-    given = {"hidden": 6, "rounds": 4, "random_state": 3, "checkpoint": tmp_path / "part"}
-    part = ThresholdNetworkClassifier(**given, seconds=1e-9).fit(X, y)
-    assert part.stopped_ == "seconds" and not part.converged_
-    rest = ThresholdNetworkClassifier(**given).fit(X, y)
-    assert np.array_equal(rest.networks_[0].weights, whole.networks_[0].weights)
-
-
 def test_perceptrons_learn(xor):
     X, y = xor
     clf = ThresholdNetworkClassifier(hidden=20, rule="perceptron", random_state=1).fit(X, y)

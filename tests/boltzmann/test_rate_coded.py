@@ -275,16 +275,6 @@ def test_parts_of_the_data_one_after_the_other(patterns: Array) -> None:
     assert error_of(rbm, patterns) < 0.8 * patterns.var(axis=0).mean()
 
 
-def test_time_limit_and_checkpoint(patterns: Array, tmp_path: Path) -> None:
-    short = RateCodedRBM(3, epochs=10**6, seconds=0.2, random_state=0).fit(patterns)
-    assert short.stopped_ == "seconds" and "ended after" in short.warnings_[0]
-    place = str(tmp_path / "training.safetensors")
-    whole = RateCodedRBM(3, epochs=6, random_state=0, dtype="float64").fit(patterns)
-    RateCodedRBM(3, epochs=3, random_state=0, dtype="float64", checkpoint=place).fit(patterns)
-    rest = RateCodedRBM(3, epochs=6, random_state=0, dtype="float64", checkpoint=place)
-    np.testing.assert_array_equal(rest.fit(patterns).machine_.weights, whole.machine_.weights)
-
-
 def test_collapse_is_told(patterns: Array) -> None:
     """Hidden units that begin far below 0 stay off."""
     rbm = RateCodedRBM(4, hidden_start=-30.0, epochs=20, random_state=0).fit(patterns)

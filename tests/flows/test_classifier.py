@@ -4,7 +4,6 @@ import numpy as np
 import pytest
 from sklearn.datasets import make_moons
 from sklearn.discriminant_analysis import QuadraticDiscriminantAnalysis
-from sklearn.exceptions import NotFittedError
 
 from kikuchi.core.errors import DataError
 from kikuchi.flows import FlowClassifier
@@ -67,15 +66,6 @@ def test_fewer_rows_than_columns_is_said():
     model = FlowClassifier(flow="affine", epochs=1, random_state=0).fit(rows, labels)
     assert any("7 rows of the smallest class to learn 1 cov" in w for w in model.warnings_)
     assert np.all(np.isfinite(model.predict_proba(rows)))
-
-
-def test_a_classifier_that_was_not_fitted_says_so(moons):
-    rows, labels = moons
-    for ask in (FlowClassifier().predict, FlowClassifier().predict_proba):
-        with pytest.raises(NotFittedError, match="not fitted yet"):
-            ask(rows)
-    with pytest.raises(NotFittedError, match="not fitted yet"):
-        FlowClassifier().score(rows, labels)
 
 
 def test_rows_too_far_away_are_of_no_class():

@@ -294,15 +294,6 @@ def test_fewer_rows_than_columns_is_said():
 # ------------------------------------------------------------------ files, budgets, programs
 
 
-def test_files(mixture, moons, tmp_path):
-    mixture.save(tmp_path / "m.safetensors")
-    again = FlowMixture.load(tmp_path / "m.safetensors")
-    assert np.array_equal(again.score_samples(moons), mixture.score_samples(moons))
-    assert again.validation_scores_ == mixture.validation_scores_
-    with pytest.raises(DataError, match="not LatentMixtureFlow"):
-        LatentMixtureFlow.load(tmp_path / "m.safetensors")
-
-
 @pytest.mark.parametrize("form", [FlowMixture, LatentMixtureFlow])
 def test_files_of_the_affine_flow_which_has_no_parameters_of_its_own(moons, tmp_path, form):
     fitted = form(2, flow="affine", epochs=1, random_state=0).fit(moons)

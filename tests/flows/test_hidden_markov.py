@@ -62,21 +62,6 @@ def test_affine_chain_is_the_gaussian_chain(sequences):
     assert ours.score(sequences) == pytest.approx(peer.score(sequences), abs=2e-3)
 
 
-def test_samples_files_and_checkpoint(fitted, sequences, tmp_path):
-    states, rows = fitted.sample(30, seed=0)
-    assert rows.shape == (30, 2) and np.all(np.diff(states) >= 0)
-    fitted.save(tmp_path / "h.safetensors")
-    again = FlowHMM.load(tmp_path / "h.safetensors")
-    assert again.score(sequences) == pytest.approx(fitted.score(sequences), abs=1e-9)
-    assert again.covariance_ == fitted.covariance_
-    assert again.validation_scores_ == fitted.validation_scores_
-    options = {"flow": SMALL, "max_iter": 3, "learning_rate": 5e-3, "random_state": 0}
-    whole = FlowHMM(2, **options).fit(sequences)
-    FlowHMM(2, **options | {"max_iter": 3}, seconds=1e-6, checkpoint=tmp_path / "p").fit(sequences)
-    done = FlowHMM(2, **options, checkpoint=tmp_path / "p").fit(sequences)
-    assert done.score(sequences) == pytest.approx(whole.score(sequences), abs=1e-5)
-
-
 def test_whole_groups_are_held_out(sequences):
     who = np.repeat(["ann", "bob", "cat", "dan"], 10)
     kept = {}

@@ -95,41 +95,6 @@ def test_batches_go_on_after_loading(tmp_path: Path) -> None:
     assert np.array_equal(one.partial_fit(second).mixing_, two.partial_fit(second).mixing_)
 
 
-@pytest.mark.parametrize(
-    "options",
-    [{}, {"adapt": True}, {"sources": ([1, 2], [0.0, 1.0], [1.0, 9.0]), "prune": "relevance"}],
-)
-def test_bayesian(options: dict[str, Any], tmp_path: Path) -> None:
-    rows = data()
-    ica = fitted(BayesianICA(3, max_iter=4, random_state=0, **options), rows)
-    again = reloaded(ica, tmp_path / "ica.safetensors")
-    assert np.array_equal(again.transform(rows), ica.transform(rows))
-    assert np.array_equal(again.score_samples(rows), ica.score_samples(rows))
-    assert np.array_equal(again.sample(3, random_state=1)[0], ica.sample(3, random_state=1)[0])
-    for name in ("bound_", "n_sources_", "noise_variance_", "prior_relevance_"):
-        assert getattr(again, name) == getattr(ica, name)
-    assert np.array_equal(again.relevance_history_, ica.relevance_history_)
-    assert np.array_equal(fitted(again, rows).mixing_, ica.mixing_)
-
-
-@pytest.mark.parametrize("density", ["logistic", "sech", "cauchy", "bimodal", "auto"])
-def test_infomax_with_every_density(density: str, tmp_path: Path) -> None:
-    rows = data()
-    ica = fitted(InfomaxICA(density=density, random_state=0), rows)
-    again = reloaded(ica, tmp_path / "ica.safetensors")
-    assert np.array_equal(again.transform(rows), ica.transform(rows))
-    assert np.array_equal(again.score_samples(rows), ica.score_samples(rows))
-    assert again.log_likelihood_ == ica.log_likelihood_
-
-
-@pytest.mark.parametrize("view", ["infomax", "causal"])
-def test_overcomplete_infomax(view: Any, tmp_path: Path) -> None:
-    rows = data()
-    ica = fitted(InfomaxICA(4, view=view, max_iter=5, random_state=0), rows)
-    again = reloaded(ica, tmp_path / "ica.safetensors")
-    assert np.array_equal(again.transform(rows), ica.transform(rows))
-
-
 def test_what_cannot_be_saved_or_loaded_is_one_clear_line(tmp_path: Path) -> None:
     def shrink(gamma: np.ndarray, lam: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         root = np.sqrt(gamma**2 + lam)

@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 from kikuchi.core.errors import DataError, MethodError
-from kikuchi.ica import BayesianICA, InfomaxICA, MeanFieldICA
+from kikuchi.ica import InfomaxICA, MeanFieldICA
 from kikuchi.ica.priors.numerical import LogDensityPrior
 from kikuchi.training.checkpoint import Checkpoint
 
@@ -82,32 +82,6 @@ SHARED = {"n_sources": 2, "max_iter": 12, "tol": 1e-9, "random_state": 3}
 
 @pytest.mark.parametrize(
     "options",
-    [
-        {},
-        {"posterior": "adatap", "noise": "diagonal"},
-        {"optimiser": "over-relaxed", "prior": "mixture", "noise": "full"},
-        {"optimiser": "over-relaxed", "posterior": "naive", "prior": ["laplace", "binary01"]},
-        {"batch_size": 70},
-        {"restarts": 3, "start": "random"},
-        {"prior": "cosh", "learn_prior": "all", "max_iter": 8},
-    ],
-)
-def test_mean_field_fits_go_on_after_a_crash(
-    options: dict[str, Any], rows: np.ndarray, tmp_path: Path
-) -> None:
-    options = {**SHARED, **options}
-    whole = fitted(MeanFieldICA, rows, **options)
-    again = crash_and_resume(MeanFieldICA, rows, tmp_path / "fit", [3, 5], **options)
-    assert_same(whole, again)
-    assert np.array_equal(whole.noise_, again.noise_)
-    assert [p.text for p in whole.priors_] == [p.text for p in again.priors_]
-    assert whole.selection_ == again.selection_
-    for one, two in zip(whole.restarts_, again.restarts_, strict=True):
-        assert np.array_equal(one.model.mixing, two.model.mixing)
-
-
-@pytest.mark.parametrize(
-    "options",
     [{"posterior": "lr"}, {"posterior": "adatap"}, {"posterior": "lr", "batch_size": 70}],
 )
 def test_fits_that_change_the_kind_of_noise_go_on_after_a_crash(
@@ -121,82 +95,6 @@ def test_fits_that_change_the_kind_of_noise_go_on_after_a_crash(
     assert whole.noise_.shape == (3,)
     assert_same(whole, again)
     assert np.array_equal(whole.noise_, again.noise_)
-
-
-def test_rounds_of_lbfgs_go_on_after_a_crash(rows: np.ndarray, tmp_path: Path) -> None:
-    """A round has 25 steps and begins again; crashes are in the second and third."""
-    options = {**SHARED, "posterior": "naive", "optimiser": "lbfgs", "max_iter": 70, "tol": 0.0}
-    whole = fitted(MeanFieldICA, rows, **options)
-    again = crash_and_resume(MeanFieldICA, rows, tmp_path / "fit", [30, 40], **options)
-    assert_same(whole, again)
-
-
-@pytest.mark.parametrize(
-    "options",
-    [
-        {"n_sources": 3, "restarts": 2},
-        {"n_sources": 3, "adapt": True, "prune": "relevance"},
-        {"n_sources": 4, "sources": "bimodal", "inner_iterations": 3, "max_iter": 6},
-    ],
-)
-def test_bayesian_fits_go_on_after_a_crash(
-    options: dict[str, Any], rows: np.ndarray, tmp_path: Path
-) -> None:
-    options = {"random_state": 1, **options}
-    whole = fitted(BayesianICA, rows, **options)
-    steps = [5, max(6, 2 * whole.n_iter_ // 3)]  # in the first start, and in what comes later
-    again = crash_and_resume(BayesianICA, rows, tmp_path / "fit", steps, **options)
-    assert_same(whole, again)
-    assert whole.bound_ == again.bound_
-    assert np.array_equal(whole.relevance_, again.relevance_)
-    assert np.array_equal(whole.relevance_history_, again.relevance_history_)
-
-
-@pytest.mark.parametrize(
-    "options",
-    [
-        {"solver": "natural"},
-        {"density": "auto"},
-        {"n_sources": 4},
-        {"n_sources": 4, "view": "causal", "max_iter": 15},
-    ],
-)
-def test_infomax_fits_go_on_after_a_crash(
-    options: dict[str, Any], rows: np.ndarray, tmp_path: Path
-) -> None:
-    options = {"random_state": 2, "max_iter": 30, "tol": 1e-8, **options}
-    whole = fitted(InfomaxICA, rows, **options)
-    again = crash_and_resume(InfomaxICA, rows, tmp_path / "fit", [2, 3], **options)
-    assert_same(whole, again)
-    assert whole.log_likelihood_ == again.log_likelihood_
-    assert whole.densities_ == again.densities_
-
-
-@pytest.mark.parametrize(
-    ("cls", "options"),
-    [
-        (MeanFieldICA, {**SHARED, "restarts": 2}),
-        (BayesianICA, {"n_sources": 3, "random_state": 0}),
-        (InfomaxICA, {"solver": "natural", "random_state": 0, "max_iter": 20}),
-    ],
-)
-def test_interrupted_fits_answer_and_go_on(
-    cls: Any, options: dict[str, Any], rows: np.ndarray, tmp_path: Path
-) -> None:
-    path = tmp_path / "fit"
-    stop = CrashAfter(4, KeyboardInterrupt)
-    cut = fitted(cls, rows, checkpoint=path, progress=stop, **options)
-    assert cut.stopped_ == "interrupted" and not cut.converged_
-    assert "interrupted" in cut.warnings_[0]
-    assert_same(fitted(cls, rows, **options), fitted(cls, rows, checkpoint=path, **options))
-
-
-def test_a_fit_that_ran_out_of_time_goes_on(rows: np.ndarray, tmp_path: Path) -> None:
-    options = {**SHARED, "restarts": 3, "start": "random"}
-    cut = fitted(MeanFieldICA, rows, checkpoint=tmp_path / "fit", seconds=1e-9, **options)
-    assert cut.stopped_ == "seconds" and len(cut.restarts_) == 1
-    again = fitted(MeanFieldICA, rows, checkpoint=tmp_path / "fit", **options)
-    assert_same(fitted(MeanFieldICA, rows, **options), again)
 
 
 def test_seeds_that_nobody_gave_are_in_the_file(rows: np.ndarray, tmp_path: Path) -> None:

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import itertools
-from pathlib import Path
 
 import numpy as np
 import pytest
 
 import kikuchi as kk
-from kikuchi.core.budget import Budget
 from kikuchi.graphs.factor_graph import FactorGraph
 from kikuchi.learning.ascent import Ascent
 from kikuchi.learning.data import Data
@@ -120,18 +118,3 @@ def test_a_line_search_that_is_stuck_has_not_converged() -> None:
     learned = Ascent(graph, data, Parameters(graph), wrong).maximise(run, tol=1e-6, limit=100)
     assert not learned.converged and run.stopped == "diverged"
     assert "no better point" in learned.warnings[0] and "5.0e-06" in learned.warnings[0]
-
-
-@pytest.mark.parametrize("text", ["pseudo", "gradient", "em", "ipf", "ups-jt"])
-def test_the_trace_of_a_resumed_fit_is_that_of_an_unbroken_one(text: str, tmp_path: Path) -> None:
-    truth = kk.grid(3, 3, seed=4)
-    rows = kk.plan(truth).calibrate().sample(500, seed=0)
-    flat = truth.with_log_tables(np.zeros(truth.log_tables.size))
-    whole = learn(flat, rows, text)
-    place = tmp_path / "fit"
-    for cut in (2, 3):
-        learn(flat, rows, text, budget=Budget(iterations=cut), checkpoint=place)
-    resumed = learn(flat, rows, text, checkpoint=place)
-    assert whole.iterations > 3 and resumed.iterations == whole.iterations
-    assert resumed.trace.iterations == whole.trace.iterations
-    assert resumed.trace.objective == pytest.approx(whole.trace.objective, rel=1e-12)

@@ -200,23 +200,6 @@ def test_budget_is_kept() -> None:
         BeliefOptimisation(tol=0.0)
 
 
-def test_interrupt_answers_with_the_best_so_far(monkeypatch: pytest.MonkeyPatch) -> None:
-    calls = 0
-    original = _Energy.at
-
-    def at(self: _Energy, logits: np.ndarray) -> tuple[float, np.ndarray]:
-        nonlocal calls
-        calls += 1
-        if calls == 40:
-            raise KeyboardInterrupt
-        return original(self, logits)
-
-    monkeypatch.setattr(_Energy, "at", at)
-    found = kk.infer(kk.grid(6, 6, seed=0), "bo")
-    assert found.stopped == "interrupted" and not found.converged
-    assert np.isfinite(found.flat_marginals).all()
-
-
 def test_kernel_leaves_its_inputs_alone() -> None:
     graph, _, _ = random_machine(0)
     energy = energy_of(graph)

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import kikuchi as kk
-from kikuchi import BeliefPropagation, Budget, FactorGraph
+from kikuchi import BeliefPropagation, FactorGraph
 from kikuchi.core.errors import ImpossibleEvidenceError, MethodError
 from kikuchi.engines.messages.kernels import bp_messages
 from kikuchi.engines.messages.ratios import RatioMessages
@@ -448,41 +448,11 @@ def test_not_converged_is_said() -> None:
     assert np.isfinite(beliefs.log_z)
 
 
-def test_budget_of_iterations_and_seconds() -> None:
-    graph = kk.grid(30, 30, seed=0)
-    short = BeliefPropagation(tol=0.0).run(graph, budget=Budget(iterations=3))
-    assert (short.iterations, short.stopped) == (3, "iterations")
-    timed = BeliefPropagation(tol=0.0, max_iterations=10**9).run(graph, budget=Budget(seconds=0.05))
-    assert timed.stopped == "seconds"
-    assert timed.seconds < 5
-
-
-def test_interrupt_returns_the_best_so_far(monkeypatch: pytest.MonkeyPatch) -> None:
-    calls = []
-
-    def stop(*args: object) -> float:
-        calls.append(1)
-        if len(calls) == 3:
-            raise KeyboardInterrupt
-        return 1.0
-
-    monkeypatch.setattr(RatioMessages, "sequential", stop)
-    beliefs = BeliefPropagation().run(CYCLE)
-    assert (beliefs.iterations, beliefs.stopped, beliefs.converged) == (2, "interrupted", False)
-
-
 def test_annealed_damping_reaches_its_end() -> None:
     method = BeliefPropagation(damping=0.1, damping_end=0.9, anneal=10)
     damping = Damping(0.1, "linear", end=0.9, anneal=10)
     assert [damping.at(i) for i in (0, 5, 10, 50)] == pytest.approx([0.1, 0.5, 0.9, 0.9])
     assert method.run(CYCLE).log_z == pytest.approx(4.8463225686, abs=1e-7)
-
-
-def test_same_seed_same_run() -> None:
-    graph = kk.grid(6, 6, seed=2)
-    runs = [BeliefPropagation(schedule="random", seed=s).run(graph) for s in (1, 1, 2)]
-    assert np.array_equal(runs[0].flat_marginals, runs[1].flat_marginals)
-    assert not np.array_equal(runs[0].flat_marginals, runs[2].flat_marginals)
 
 
 def test_evidence_equals_clamping() -> None:

@@ -443,20 +443,6 @@ def test_time_that_ends_during_burn_in() -> None:
     assert beliefs.factor(0).sum() == pytest.approx(1.0)
 
 
-def test_interrupt_returns_what_was_sampled() -> None:
-    seen = []
-
-    def interrupt(done: int, total: int, *, residual: object, objective: object) -> None:
-        seen.append(done)
-        raise KeyboardInterrupt
-
-    graph = square(30, 30)
-    beliefs = kk.infer(graph, "gibbs:sweeps=1000000,burn_in=5", progress=interrupt)
-    assert beliefs.stopped == "interrupted"
-    assert beliefs.iterations == seen[0]
-    np.testing.assert_allclose(beliefs.flat_marginals.reshape(-1, 2).sum(axis=1), 1.0)
-
-
 def test_few_draws_have_no_diagnostics_and_do_not_count_as_converged() -> None:
     beliefs = kk.infer(square(3, 3), "gibbs:sweeps=100,thin=10")
     assert "rhat" not in beliefs.diagnostics

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 import kikuchi as kk
 from kikuchi.core.budget import Budget
-from kikuchi.core.errors import ImpossibleEvidenceError, MethodError
+from kikuchi.core.errors import MethodError
 from kikuchi.core.progress import silent
 from kikuchi.core.trace import Trace
 from kikuchi.engines.feasibility import Constraints
@@ -299,14 +299,6 @@ def test_hot_start_forgets_where_it_began() -> None:
     np.testing.assert_allclose(bounds, bounds[0], atol=1e-12)
 
 
-def test_same_seed_same_answer() -> None:
-    graph = random_model(np.random.default_rng(8), n=8, n_factors=16, scale=2.0)
-    one, two = (kk.infer(graph, "mf:order=random,seed=5") for _ in range(2))
-    np.testing.assert_array_equal(one.flat_marginals, two.flat_marginals)
-    other = kk.infer(graph, "mf:order=random,seed=6")
-    assert one.diagnostics["bounds"] != other.diagnostics["bounds"]
-
-
 # ---------------------------------------------------------------------- zeros
 
 
@@ -344,12 +336,6 @@ def test_parity_checks() -> None:
     assert set(beliefs.flat_marginals.tolist()) == {0.0, 1.0}
     state = [int(m[1]) for m in beliefs.marginals]
     assert beliefs.log_z == pytest.approx(graph.log_score(state))
-
-
-def test_impossible_models_are_refused() -> None:
-    graph = kk.FactorGraph([2, 2], [((0, 1), np.eye(2)), ((0,), [1, 0]), ((1,), [0, 1])])
-    with pytest.raises(ImpossibleEvidenceError, match="no state"):
-        kk.infer(graph, "mf")
 
 
 def test_no_admissible_distribution_is_said_and_not_hidden(
@@ -403,25 +389,6 @@ def test_time_budget_returns_a_bound_marked(zeros: bool) -> None:
     assert np.isfinite(beliefs.log_z)
     assert any("of 101 starts" in w for w in beliefs.warnings)
     assert beliefs.seconds < 5
-
-
-def test_interrupt_returns_the_best_so_far(monkeypatch: pytest.MonkeyPatch) -> None:
-    graph = big_grid(zeros=True)
-    calls = 0
-    original = mean_field.TableSweeps.sweeps
-
-    def interrupted(self, *arguments):  # type: ignore[no-untyped-def]
-        nonlocal calls
-        calls += 1
-        if calls == 30:
-            raise KeyboardInterrupt
-        return original(self, *arguments)
-
-    monkeypatch.setattr(mean_field.TableSweeps, "sweeps", interrupted)
-    beliefs = kk.infer(graph, "mf")
-    assert beliefs.stopped == "interrupted"
-    assert not beliefs.converged
-    assert np.isfinite(beliefs.log_z)
 
 
 def test_interrupt_outside_the_sweeps(monkeypatch: pytest.MonkeyPatch) -> None:

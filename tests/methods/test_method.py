@@ -209,13 +209,6 @@ def test_graph_without_factors_is_uniform(text: str) -> None:
     np.testing.assert_allclose(beliefs.flat_marginals, [0.5, 0.5, 1 / 3, 1 / 3, 1 / 3, 1.0])
 
 
-@pytest.mark.parametrize("text", ["bp", "mf", "gibbs", "jt", "enumerate"])
-def test_observed_marginals_are_refused(text: str) -> None:
-    graph = kk.FactorGraph([2], [((0,), [1, 2])])
-    with pytest.raises(EvidenceError, match="observed states, not observed marginals"):
-        kk.infer(graph, text, evidence={0: [0.3, 0.7]})
-
-
 def test_bad_evidence_is_named() -> None:
     graph = kk.FactorGraph(
         [2, 2], [((0, 1), np.ones((2, 2)))], names=["rain", "wet"], states=[["no", "yes"]] * 2

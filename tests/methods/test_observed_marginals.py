@@ -496,12 +496,6 @@ def test_strong_factors_use_logarithms_and_agree() -> None:
         np.testing.assert_allclose(found.flat_marginals, exact.flat_marginals, atol=1e-8)
 
 
-@pytest.mark.parametrize("method", ["jt", "bp", "mf", "gibbs", "enumerate"])
-def test_other_methods_refuse_targets(method: str) -> None:
-    with pytest.raises(EvidenceError, match="observed marginals"):
-        kk.infer(CHAIN, method, evidence=CHAIN_TARGETS)
-
-
 def test_command_line_reads_distributions(tmp_path) -> None:
     evidence = tmp_path / "evidence.json"
     evidence.write_text(json.dumps({"rain": [0.3, 0.7], "sprinkler": "no"}))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import pickle
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -133,15 +132,6 @@ def test_the_amortised_fit_is_near_the_one_with_both_problems_solved(fit: kk.Fit
     solved = MeanFieldMinusTrw(l2=0.01).fit(machine(5, 0.3), ROWS)
     assert fit.objective > solved.objective - 0.1
     assert fit.objective < solved.objective + 0.1
-
-
-def test_resumes_where_it_stopped(tmp_path: Path) -> None:
-    learner, start = AmortisedBound(l2=0.01), machine(5, 0.3)
-    whole = learner.fit(start, ROWS, budget=Budget(iterations=6), score=False)
-    place = tmp_path / "fit.npz"
-    learner.fit(start, ROWS, budget=Budget(iterations=3), checkpoint=place, score=False)
-    rest = learner.fit(start, ROWS, budget=Budget(iterations=6), checkpoint=place, score=False)
-    np.testing.assert_allclose(rest.graph.log_tables, whole.graph.log_tables, atol=1e-12)
 
 
 def test_what_is_refused() -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -74,18 +73,6 @@ def test_turns_end_where_region_learning_does() -> None:
 def test_stopping_is_no_convergence(network: kk.Fit) -> None:
     assert not network.converged and network.stopped == "iterations"
     assert max(network.trace.residual[-1], 1e-3) > 1e-3
-
-
-def test_resumes_where_it_stopped(tmp_path: Path) -> None:
-    place = tmp_path / "fit.npz"
-    batches = replace(FREE, model_steps=5, batch=60)
-    for learner in (FREE, batches, RegionMinMax(regions="faces", embedding=16)):
-        short = 4
-        whole = learner.fit(FLAT, ROWS, budget=Budget(iterations=8), score=False)
-        file = place.with_stem(f"{learner.network}-{learner.batch}")
-        learner.fit(FLAT, ROWS, budget=Budget(iterations=short), checkpoint=file, score=False)
-        rest = learner.fit(FLAT, ROWS, budget=Budget(iterations=8), checkpoint=file, score=False)
-        np.testing.assert_allclose(rest.graph.log_tables, whole.graph.log_tables, atol=1e-12)
 
 
 def test_many_steps_in_a_turn_need_a_rate_that_falls() -> None:

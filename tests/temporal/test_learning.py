@@ -10,18 +10,13 @@ from typing import Any
 
 import numpy as np
 import pytest
-from sklearn.exceptions import ConvergenceWarning, NotFittedError
+from sklearn.exceptions import ConvergenceWarning
 
 from kikuchi.core.errors import KikuchiError, ModelError
 from kikuchi.engines.loops.state import Held
 from kikuchi.temporal import (
-    HMM,
-    FactorialHMM,
-    FrameHoppingHMM,
-    HaemodynamicHMM,
     LinearGaussianSSM,
     StateSpace,
-    TemporalICA,
 )
 from kikuchi.temporal.ascent import SeriesEM
 from kikuchi.temporal.sequences import read_sequences
@@ -255,17 +250,6 @@ def test_flat_start_lists_and_files(tmp_path: Path) -> None:
     assert np.array_equal(again.smooth(y).mean, ssm.smooth(y).mean) and again.model_.is_flat
 
 
-def test_a_fit_that_was_cut_short_goes_on(tmp_path: Path) -> None:
-    y, _ = data(60, 5)
-    whole = LinearGaussianSSM(2, max_iter=12, tol=0, random_state=0).fit(y)
-    path = tmp_path / "part"
-    options: dict[str, Any] = {"tol": 0, "random_state": 0, "checkpoint": path}
-
-    LinearGaussianSSM(2, max_iter=12, seconds=1e-9, **options).fit(y)
-    again = LinearGaussianSSM(2, max_iter=12, **options).fit(y)
-    assert np.isclose(again.log_likelihood_, whole.log_likelihood_, rtol=1e-12)
-
-
 def test_one_clear_line_for_bad_data() -> None:
     y, u = data(30, 6, k=1)
     bad = {
@@ -289,25 +273,6 @@ def test_one_clear_line_for_bad_data() -> None:
     for message, make in bad.items():
         with pytest.raises(KikuchiError, match=message):
             make()
-
-
-@pytest.mark.parametrize(
-    "estimator",
-    [
-        HMM(2), FactorialHMM(), FrameHoppingHMM(), HaemodynamicHMM(), TemporalICA(2),
-        LinearGaussianSSM(2),
-    ],
-    ids=lambda estimator: type(estimator).__name__,
-)  # fmt: skip
-def test_what_was_not_fitted_says_so(estimator: Any) -> None:
-    asked = ["filter", "smooth", "score", "log_likelihood"]
-    for name in [*asked, "predict"] if hasattr(estimator, "predict") else asked:
-        with pytest.raises(NotFittedError):
-            getattr(estimator, name)(np.zeros((5, 2)))
-    with pytest.raises(NotFittedError):
-        estimator.forecast(np.zeros((5, 2)), 3)
-    with pytest.raises(NotFittedError):
-        estimator.sample(3)
 
 
 # ---------------------------------------------------------------------- flat priors

@@ -16,7 +16,6 @@ pytest.importorskip("sklearn")
 from safetensors import safe_open
 from sklearn.base import clone
 
-from kikuchi.bayesnn import BayesianMLPRegressor
 from kikuchi.beliefnets import SigmoidBeliefNetwork
 from kikuchi.boltzmann import RBM, BoltzmannMachine, RateCodedRBM
 from kikuchi.ica import BayesianICA, InfomaxICA, MeanFieldICA
@@ -32,46 +31,6 @@ def test_help_lists_every_option_with_its_meaning_and_default(estimator: type) -
     for field in dataclasses.fields(estimator):
         (line,) = [words for words in document.splitlines() if words.startswith(f"{field.name} : ")]
         assert field.metadata["help"] in line and f"Default: {field.default!r}." in line
-
-
-@pytest.mark.parametrize(
-    "estimator",
-    [
-        RBM(2, epochs=2, limits="data", random_state=0),
-        RateCodedRBM(3, epochs=2, random_state=0),
-        MeanFieldICA(2, max_iter=3, random_state=0),
-        BayesianICA(2, max_iter=4, random_state=0),
-        InfomaxICA(max_iter=4, random_state=0),
-        BayesianMLPRegressor(2, max_iter=3, restarts=1, random_state=0),
-    ],
-    ids=lambda estimator: type(estimator).__name__,
-)
-def test_the_order_of_numbers_in_memory_is_of_no_importance(estimator: Any) -> None:
-    rng = np.random.default_rng(0)
-    rows = rng.random((60, 3)) @ rng.random((3, 3)) / 3
-    targets = rows[:, 0] + 0.01 * rng.normal(size=60)
-    answers = []
-    for given in (rows, np.asfortranarray(rows), np.repeat(rows, 2, axis=1)[:, ::2]):
-        estimator.fit(given, targets)
-        method = estimator.predict if hasattr(estimator, "predict") else estimator.transform
-        answers.append(method(rows))
-    assert np.array_equal(answers[0], answers[1]) and np.array_equal(answers[0], answers[2])
-
-
-@pytest.mark.parametrize(
-    "estimator",
-    [
-        RBM(2, epochs=1, learner="pseudo", random_state=0),
-        InfomaxICA(max_iter=2, random_state=0),
-        HMM(max_iter=2, random_state=0),
-    ],
-    ids=lambda estimator: type(estimator).__name__,
-)
-def test_a_file_says_what_the_objective_of_the_trace_is(estimator: Any, tmp_path: Path) -> None:
-    estimator.fit((np.random.default_rng(0).random((40, 3)) < 0.5).astype(np.float64))
-    estimator.save(tmp_path / "model")
-    again = type(estimator).load(tmp_path / "model")
-    assert again.trace_.objective_name == estimator.trace_.objective_name != "objective"
 
 
 def test_options_that_are_tuples_come_back_as_tuples(tmp_path: Path) -> None:

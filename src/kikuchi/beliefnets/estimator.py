@@ -499,14 +499,6 @@ class SigmoidBeliefNetwork(_NetworkResults, FeatureTransformer, TrainedEstimator
 
     # ------------------------------------------------------------------ files
 
-    def plain_options(self) -> dict[str, Any]:
-        """As of every estimator; a start network is what the file holds learnt further."""
-        options = super().plain_options()
-        layers = options.get("layers")
-        if isinstance(layers, tuple):
-            options["layers"] = list(layers)
-        return options
-
     def _restore_state(
         self, arrays: Arrays, facts: Mapping[str, Any], about: Mapping[str, Any]
     ) -> None:

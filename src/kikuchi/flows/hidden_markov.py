@@ -209,6 +209,11 @@ class FlowHMM(_FlowChainFit, HMM):
         if FLOWS.parse(self.flow).needs_image:
             raise MethodError("rows of sequences are no images; use another flow")
 
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.allow_nan = False
+        return tags
+
     # ------------------------------------------------------------------ learning
 
     def fit(self, Y: Any, y: object = None, *, groups: Any = None) -> Self:

@@ -130,7 +130,7 @@ def _plain(value: Any) -> Any:
     if isinstance(value, Configured):
         return value.text
     if isinstance(value, list | tuple):
-        return [_plain(item) for item in value]
+        return (tuple if isinstance(value, tuple) else list)(map(_plain, value))
     if isinstance(value, np.ndarray | np.generic):
         return value.tolist()
     return value if _is_json(value) else _NOT_STORED

@@ -15,7 +15,7 @@ from scipy.optimize import minimize
 
 import kikuchi as kk
 from kikuchi.core.budget import Budget
-from kikuchi.core.errors import BudgetError, ImpossibleEvidenceError, MethodError
+from kikuchi.core.errors import BudgetError, MethodError
 from kikuchi.engines.mini_buckets import bounds as mini_bucket_bounds
 from kikuchi.engines.mini_buckets import successive_halving
 from kikuchi.engines.mini_buckets.bounds import Bound, Lower, MiniBucketWorkspace, Upper
@@ -413,23 +413,6 @@ def test_few_seconds_are_kept() -> None:
     assert beliefs.seconds < 10 * seconds  # generous: a busy machine; alone it is a little more
 
 
-def test_interruption_answers_with_bounds(monkeypatch: pytest.MonkeyPatch) -> None:
-    graph = kk.grid(6, 6, seed=0)
-    exact = kk.infer(graph, "jt").log_z
-    plain = mini_bucket_bounds.BoundDescent.step
-    calls = itertools.count()
-
-    def step(search: mini_bucket_bounds.BoundDescent) -> None:
-        if next(calls) == 7:
-            raise KeyboardInterrupt
-        plain(search)
-
-    monkeypatch.setattr(mini_bucket_bounds.BoundDescent, "step", step)
-    beliefs = kk.infer(graph, "wmb:ibound=2,orders=2")
-    assert beliefs.stopped == "interrupted" and beliefs.iterations == 1
-    assert beliefs.log_z_lower <= exact <= beliefs.log_z_upper
-
-
 def test_time_that_runs_out_inside_a_pass(monkeypatch: pytest.MonkeyPatch) -> None:
     graph = kk.grid(6, 6, seed=0)
     exact = kk.infer(graph, "jt").log_z
@@ -448,20 +431,6 @@ def test_chunks_change_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     parts = kk.infer(graph, "wmb:ibound=3,max_iterations=5")
     assert parts.log_z_upper == pytest.approx(whole.log_z_upper, abs=1e-10)
     assert np.allclose(parts.flat_marginals, whole.flat_marginals, atol=1e-10)
-
-
-def test_the_same_seed_gives_the_same_answer() -> None:
-    graph = kk.grid(6, 6, seed=3)
-    first, second = (kk.infer(graph, "wmb:ibound=2,seed=4,max_iterations=20") for _ in range(2))
-    assert first.log_z_upper == second.log_z_upper and first.log_z_lower == second.log_z_lower
-
-
-def test_models_without_a_positive_state_are_refused() -> None:
-    unequal = np.array([[0.0, 1.0], [1.0, 0.0]])
-    triangle = kk.FactorGraph([2] * 3, [((i, (i + 1) % 3), unequal) for i in range(3)])
-    for ibound in (1, 2):
-        with pytest.raises(ImpossibleEvidenceError):
-            kk.infer(triangle, f"wmb:ibound={ibound}")
 
 
 def test_zeros_in_every_row_leave_a_bound_on_likely_states() -> None:

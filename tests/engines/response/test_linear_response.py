@@ -242,13 +242,6 @@ def test_every_matrix_is_symmetric_and_its_rows_sum_to_zero() -> None:
 # ---------------------------------------------------------------------- refusals
 
 
-def test_methods_without_covariances_name_those_that_have_them() -> None:
-    graph = kk.grid(2, 2, seed=0)
-    for method in ("gibbs", "jt:mode=max", "bp:mode=max", "saddle"):
-        with pytest.raises(KikuchiError, match=r"gives no covariances; use one of .*jt"):
-            kk.infer(graph, method).covariance()
-
-
 def test_runs_that_did_not_converge_are_refused() -> None:
     graph = kk.grid(3, 3, seed=0)
     for method in ("bp", "tap", "mf:restarts=0", "adatap"):

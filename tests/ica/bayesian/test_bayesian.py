@@ -409,17 +409,6 @@ def test_restarts_never_lower_the_bound():
     assert np.array_equal(again.mixing_, more.mixing_)
 
 
-def test_limits_are_kept_and_told():
-    samples = toy(0)[2]
-    short = BayesianICA(3, seconds=1e-9).fit(samples)
-    assert short.n_iter_ == 1
-    assert not short.converged_
-    assert "stopped early (seconds)" in short.warnings_[0]
-    few = BayesianICA(3, max_iter=2, prune="none").fit(samples)
-    assert not few.converged_
-    assert "not converged" in few.warnings_[0]
-
-
 def test_ctrl_c_keeps_the_best_so_far(monkeypatch):
     calls = []
     whole = BayesianPosterior.update_mixing

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import numpy as np
 import pytest
 
@@ -97,18 +95,6 @@ def test_flat_tables_are_left_by_noise() -> None:
     stuck = MeanFieldMinusTrw(l2=0.001, noise=0.0).fit(flat, rows)
     assert fit.log_likelihood > stuck.log_likelihood + 0.1
     assert fit.diagnostics["certified_lower"] == pytest.approx(fit.log_likelihood, abs=1e-6)
-
-
-def test_resumes_where_it_stopped(tmp_path: Path) -> None:
-    rbm = _rbm()
-    rows = _visible_rows(rbm, 2)
-    learner = MeanFieldMinusTrw(l2=0.01)
-    start = _rbm(seed=5, scale=0.3)
-    whole = learner.fit(start, rows)
-    place = tmp_path / "fit.npz"
-    learner.fit(start, rows, budget=Budget(iterations=5), checkpoint=place)
-    rest = learner.fit(start, rows, checkpoint=place)
-    assert np.array_equal(rest.graph.log_tables, whole.graph.log_tables)
 
 
 def test_refusals() -> None:

@@ -3,21 +3,18 @@
 from __future__ import annotations
 
 import itertools
-from pathlib import Path
 
 import numpy as np
 import pytest
 from scipy.special import gammaln
 
 import kikuchi as kk
-from kikuchi.core.budget import Budget
 from kikuchi.core.errors import DataError, MethodError, ModelError
 from kikuchi.graphs.directed import ancestral_sample
 from kikuchi.learning.data import Data
 from kikuchi.learning.likelihood.dirichlet import ConditionalTables
 from kikuchi.learning.likelihood.em import EM, VariationalEM
 from kikuchi.learning.likelihood.gradient import GradientML
-from kikuchi.learning.registry import learn
 from oracle import enumerate_exact
 
 
@@ -289,25 +286,6 @@ def test_same_tables_as_pgmpy() -> None:
 
 
 # ---------------------------------------------------------------------- stopping and resuming
-
-
-@pytest.mark.parametrize("text", ["em", "em:prior=1", "vbem", "em:m_steps=3,tol=1e-4"])
-def test_a_fit_that_was_cut_goes_on_to_the_same_bits(text: str, tmp_path: Path) -> None:
-    graph = network(5)
-    if "m_steps" in text:
-        graph = kk.grid(2, 2, seed=0)
-    sample = ancestral_sample(network(), 100, seed=0) if graph.children is not None else None
-    rows = kk.plan(graph).calibrate().sample(100, seed=0) if sample is None else sample
-    rows = with_gaps(rows, 0.3)
-    whole = learn(graph, rows, text)
-    place = tmp_path / "fit.npz"
-    for cut in (2, 5):
-        part = learn(graph, rows, text, budget=Budget(iterations=cut), checkpoint=place)
-        assert part.stopped == "iterations" and part.iterations == cut
-    resumed = learn(graph, rows, text, checkpoint=place)
-    assert np.array_equal(resumed.graph.log_tables, whole.graph.log_tables)
-    assert resumed.iterations == whole.iterations and resumed.objective == whole.objective
-    assert place.exists()  # for whoever saves the result to remove
 
 
 def test_bad_options() -> None:

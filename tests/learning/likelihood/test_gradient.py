@@ -4,13 +4,6 @@ differences of log-likelihoods summed over all states, optima against moments an
 
 from __future__ import annotations
 
-import os
-import signal
-import subprocess
-import sys
-import time
-from pathlib import Path
-
 import numpy as np
 import pytest
 
@@ -28,7 +21,6 @@ from kikuchi.learning.likelihood.objective import (
 )
 from kikuchi.learning.registry import learn, parse_learner
 from kikuchi.learning.ties import FeatureMatrix, Parameters, tied_groups
-from kikuchi.training.checkpoint import CHECKPOINT, load
 from oracle import enumerate_exact, random_model
 
 
@@ -410,34 +402,6 @@ def test_inner_runs_of_adam_are_as_precise_as_its_steps(monkeypatch: pytest.Monk
 # ---------------------------------------------------------------------- stopping and resuming
 
 
-@pytest.mark.parametrize(
-    "text",
-    [
-        "gradient:tol=1e-8",
-        "gradient:inference=bp,tol=1e-6",
-        "gradient:inference=kikuchi,tol=1e-6",
-        "gradient:inference=trw,tol=1e-6",
-        "gradient:inference=bp,optimiser=adam,epochs=12",
-        "gradient:l1=0.01",
-        "gradient:optimiser=adam,batch=40,epochs=12",
-        "gradient:optimiser=sgd,batch=40,epochs=12,learning_rate=0.5",
-    ],
-)
-def test_a_fit_that_was_cut_goes_on_to_the_same_bits(text: str, tmp_path: Path) -> None:
-    truth = kk.grid(3, 3, seed=1, coupling=0.5)
-    rows = samples(truth, 200)
-    rows[::7, 4] = -1
-    whole = learn(flat(truth), rows, text)
-    place = tmp_path / "fit.npz"
-    for cut in (3, 7):
-        part = learn(flat(truth), rows, text, budget=Budget(iterations=cut), checkpoint=place)
-        assert part.stopped == "iterations" and part.iterations == cut and place.exists()
-    resumed = learn(flat(truth), rows, text, checkpoint=place)
-    assert np.array_equal(resumed.graph.log_tables, whole.graph.log_tables)
-    assert resumed.objective == whole.objective and resumed.iterations == whole.iterations
-    assert place.exists()
-
-
 def test_seconds_end_a_fit_and_keep_its_best() -> None:
     graph = kk.grid(8, 8, seed=0)
     rows = np.random.default_rng(0).integers(2, size=(50, 64))
@@ -448,55 +412,6 @@ def test_seconds_end_a_fit_and_keep_its_best() -> None:
     fit = learner.fit(flat(graph), rows, budget=Budget(seconds=0.5), score=False)
     assert fit.stopped == "seconds" and fit.seconds < 5
     assert np.isfinite(fit.graph.log_tables).all()
-
-
-SLOW_FIT = """
-import sys, time
-import numpy as np
-import kikuchi as kk
-from kikuchi.learning.registry import learn
-from kikuchi.training.checkpoint import Checkpoint
-
-Checkpoint.due = True
-save = Checkpoint.save
-
-def slowly(self, state):
-    save(self, state)
-    time.sleep(0.05)
-
-Checkpoint.save = slowly
-graph, rows = kk.read(sys.argv[1]), np.load(sys.argv[2])
-learn(graph, rows, "gradient:tol=1e-9", checkpoint=sys.argv[3])
-"""
-
-
-@pytest.mark.skipif(not hasattr(signal, "SIGKILL"), reason="needs kill -9")
-def test_killed_without_warning_and_resumed(tmp_path: Path) -> None:
-    truth = kk.grid(3, 3, seed=1, coupling=0.3, field=0.2)
-    rows = samples(truth, 300)
-    rows[::5, 2] = -1
-    model, table, place = tmp_path / "start.uai", tmp_path / "rows.npy", tmp_path / "fit.npz"
-    kk.write(flat(truth), model)
-    np.save(table, rows)
-    start = kk.read(model)
-    code = [sys.executable, "-c", SLOW_FIT, str(model), str(table), str(place)]
-    worker = subprocess.Popen(code, env={**os.environ, "OMP_NUM_THREADS": "1"})
-    try:
-        steps = 0
-        end = time.monotonic() + 60
-        while steps < 4 and worker.poll() is None and time.monotonic() < end:
-            time.sleep(0.02)
-            if place.exists():
-                steps = int(load(place, (CHECKPOINT,))[0]["done"])
-    finally:
-        worker.kill()
-        worker.wait()
-    assert steps >= 4, "the fit ended or never began before it could be killed"
-    resumed = learn(start, rows, "gradient:tol=1e-9", checkpoint=place)
-    whole = learn(start, rows, "gradient:tol=1e-9")
-    assert resumed.converged
-    assert np.array_equal(resumed.graph.log_tables, whole.graph.log_tables)
-    assert resumed.trace.iterations == whole.trace.iterations
 
 
 # ---------------------------------------------------------------------- linear response (HOJ-L1)

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import numpy as np
 import pytest
 
 import kikuchi as kk
 from kikuchi.core.budget import Budget
-from kikuchi.core.errors import MethodError
 from kikuchi.engines.messages.tables import message_buffer
 from kikuchi.learning.data import Data
 from kikuchi.learning.evaluation import mean_log_score
@@ -119,23 +116,6 @@ def test_messages_that_do_not_converge_are_told() -> None:
     )
     assert fit.diagnostics["unconverged"] > 0
     assert any("did not converge" in warning for warning in fit.warnings)
-
-
-@pytest.mark.parametrize("kind", ["trw", "bethe"])
-def test_resumes_where_it_stopped(kind: str, tmp_path: Path) -> None:
-    graph = kk.grid(3, 3, seed=3)
-    rows = _rows(graph, 60)
-    learner = Surrogate(energy=kind, start="graph", l2=0.01)
-    whole = learner.fit(graph, rows)
-    place = tmp_path / "fit.npz"
-    learner.fit(graph, rows, budget=Budget(iterations=4), checkpoint=place)
-    rest = learner.fit(graph, rows, checkpoint=place)
-    assert np.array_equal(rest.graph.log_tables, whole.graph.log_tables)
-
-
-def test_directed_tables_are_refused() -> None:
-    with pytest.raises(MethodError, match="use learner em or gradient"):
-        Surrogate().fit(kk.example("asia"), np.zeros((3, 8), dtype=int))
 
 
 def test_marginals_that_belief_propagation_cannot_believe() -> None:

@@ -119,23 +119,6 @@ def test_restarting_brief_gibbs() -> None:
 
 @pytest.mark.parametrize("learner", LEARNERS)
 @pytest.mark.parametrize("missing", [False, True])
-def test_resumes_where_it_stopped(learner: Any, missing: bool, tmp_path: Path) -> None:
-    truth = kk.grid(3, 3, seed=4)
-    rows = _rows(truth, 150)
-    if missing:
-        rows[np.random.default_rng(0).random(rows.shape) < 0.2] = -1
-    chosen = learner(epochs=8, batch=40, seed=3)
-    whole = chosen.fit(_blank(truth), rows, score=False)
-    place = tmp_path / "fit.npz"
-    chosen.fit(_blank(truth), rows, budget=Budget(iterations=5), checkpoint=place, score=False)
-    rest = chosen.fit(_blank(truth), rows, checkpoint=place, score=False)
-    assert np.array_equal(rest.graph.log_tables, whole.graph.log_tables)
-    other = learner(epochs=8, batch=40, seed=4).fit(_blank(truth), rows, score=False)
-    assert not np.array_equal(other.graph.log_tables, whole.graph.log_tables)
-
-
-@pytest.mark.parametrize("learner", LEARNERS)
-@pytest.mark.parametrize("missing", [False, True])
 def test_ctrl_c_in_the_middle_of_an_update_and_resumed_is_the_same_fit(
     learner: Any, missing: bool, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
@@ -260,8 +243,3 @@ def test_a_fit_cut_short_says_so() -> None:
     fit = ContrastiveDivergence().fit(truth, _rows(truth, 300), budget=Budget(iterations=3))
     assert not fit.converged and fit.stopped == "iterations"
     assert any("ended after 3 of 60 epochs" in warning for warning in fit.warnings)
-
-
-def test_directed_tables_are_refused() -> None:
-    with pytest.raises(MethodError, match="use learner em or gradient"):
-        ContrastiveDivergence().fit(kk.example("asia"), np.zeros((3, 8), dtype=int))

@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 
 import kikuchi as kk
-from kikuchi.core.errors import MethodError
 from kikuchi.engines.messages.reweighted import ReweightedMessages
 from kikuchi.learning.data import Data
 from kikuchi.learning.local.piecewise import Piecewise, empirical_factors, pseudo_moments
@@ -91,8 +90,3 @@ def test_what_never_occurs() -> None:
     assert kept[0, 1] == pytest.approx(0.25 / 3, rel=1e-9)
     zero = kk.FactorGraph([2, 2], [((0, 1), [[1, 0], [1, 1]])])
     assert Piecewise().fit(zero, rows).graph.table(0)[0, 1] == 0.0
-
-
-def test_directed_tables_are_refused() -> None:
-    with pytest.raises(MethodError, match="use learner em or gradient"):
-        Piecewise().fit(kk.example("asia"), np.zeros((3, 8), dtype=int))

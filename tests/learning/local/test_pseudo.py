@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import numpy as np
 import pytest
 
@@ -181,20 +179,6 @@ def test_ties_share_tables() -> None:
     fit = PseudoLikelihood(ties="shape").fit(truth, _rows(kk.grid(3, 3, seed=1), 200))
     tables = [fit.graph.table(a) for a in range(9, fit.graph.n_factors)]
     assert all(np.array_equal(t, tables[0]) for t in tables)
-
-
-def test_resumes_where_it_stopped(tmp_path: Path) -> None:
-    truth = kk.grid(4, 4, seed=4, coupling=0.3, field=0.2)
-    rows = _rows(truth, 200)
-    place = tmp_path / "fit.npz"
-    whole = PseudoLikelihood().fit(_blank(truth), rows)
-    part = PseudoLikelihood().fit(
-        _blank(truth), rows, budget=Budget(iterations=7), checkpoint=place
-    )
-    assert part.stopped == "iterations" and part.iterations == 7 and place.exists()
-    rest = PseudoLikelihood().fit(_blank(truth), rows, checkpoint=place)
-    assert np.array_equal(rest.graph.log_tables, whole.graph.log_tables)
-    assert rest.iterations == whole.iterations
 
 
 def test_odd_models() -> None:

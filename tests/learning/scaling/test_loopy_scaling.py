@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import numpy as np
 import pytest
 
@@ -251,18 +249,6 @@ def test_regions_beyond_the_memory_are_refused() -> None:
         LoopyScalingML(regions="junction-tree").fit(
             graph, np.zeros((1, 16), dtype=int), budget=kk.Budget(bytes=10**5)
         )
-
-
-def test_a_broken_fit_goes_on_to_the_same_answer(tmp_path: Path) -> None:
-    truth = kk.grid(4, 4, seed=1, coupling=1.0, field=0.3)
-    rows = samples(truth, 200)
-    learner = LoopyScalingML(regions="faces", smoothing=1.0)
-    unbroken = learner.fit(truth, rows, score=False)
-    place = tmp_path / "fit.npz"
-    learner.fit(truth, rows, score=False, checkpoint=place, budget=kk.Budget(iterations=5))
-    resumed = learner.fit(truth, rows, score=False, checkpoint=place)
-    assert resumed.iterations == unbroken.iterations
-    assert np.array_equal(resumed.graph.log_tables, unbroken.graph.log_tables)
 
 
 def test_damping_is_raised_where_sweeps_make_no_progress_and_that_is_said() -> None:

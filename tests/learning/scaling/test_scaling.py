@@ -452,28 +452,6 @@ def test_all_table_entries_as_features_are_the_tables() -> None:
 # ---------------------------------------------------------------------- budget and checkpoints
 
 
-@pytest.mark.parametrize(
-    "learner",
-    [*EXACT, ProportionalFitting(base="graph", form="tree")],
-    ids=lambda learner: learner.text,
-)
-def test_a_broken_fit_goes_on_to_the_same_answer(learner: Learner, tmp_path: Path) -> None:
-    rng = np.random.default_rng(6)
-    graph = all_pairs([2, 3, 2, 2, 3, 2])
-    rows = np.concatenate(
-        [random_rows(rng, graph, 40), rng.integers(0, graph.cardinalities, (99, 6))]
-    )
-    unbroken = learner.fit(graph, rows, score=False)
-    place = tmp_path / "fit.npz"
-    assert unbroken.iterations > 4
-    broken = learner.fit(graph, rows, score=False, checkpoint=place, budget=kk.Budget(iterations=3))
-    assert not broken.converged and place.exists() and "not converged" in broken.warnings[-1]
-    resumed = learner.fit(graph, rows, score=False, checkpoint=place)
-    assert resumed.converged
-    assert resumed.iterations == unbroken.iterations
-    assert np.array_equal(resumed.graph.log_tables, unbroken.graph.log_tables)
-
-
 def test_ctrl_c_in_the_middle_of_a_sweep_leaves_a_sound_state(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
@@ -499,19 +477,6 @@ def test_ctrl_c_in_the_middle_of_a_sweep_leaves_a_sound_state(
     resumed = learner.fit(graph, rows, score=False, checkpoint=place)
     assert resumed.converged
     assert resumed.objective == pytest.approx(unbroken.objective, abs=1e-9)
-
-
-@pytest.mark.parametrize("text", ["ipf", "gis", "iis", "ups-jt", "loopy-is"])
-def test_a_fit_that_had_used_all_its_sweeps_takes_no_more(text: str, tmp_path: Path) -> None:
-    rng = np.random.default_rng(6)
-    graph = random_model(rng, n=6, n_factors=8, max_order=2, max_card=3)
-    rows = random_rows(rng, graph, 90)
-    learner = parse_learner(f"{text}:max_iterations=1,smoothing=1.0")
-    first, again = (
-        learner.fit(graph, rows, score=False, checkpoint=tmp_path / "state") for _ in range(2)
-    )
-    assert first.stopped == again.stopped == "iterations" and again.iterations == 1
-    assert np.array_equal(first.graph.log_tables, again.graph.log_tables)
 
 
 def test_checkpoint_of_a_fit_to_targets(tmp_path: Path) -> None:

@@ -66,6 +66,7 @@ class AdditiveGaussian:
 
     def table(self, rows: Array, sizes: tuple[int, ...]) -> Array:
         """Log-likelihood of `rows` in each combination of states, (T, K_1, ..., K_C) by `sizes`."""
+        check_complete(rows)
         sums = np.zeros((*[1] * len(sizes), self.n_columns))
         first = 0
         for c, k in enumerate(sizes):

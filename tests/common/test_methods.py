@@ -1,12 +1,27 @@
-"""What every registered method says of itself, held against what it does."""
+"""What every registered method says of itself, held against what it does, and what all promise."""
 
 from __future__ import annotations
+
+import dataclasses
+import signal
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+from unittest import mock
 
 import numpy as np
 import pytest
 
 import kikuchi as kk
-from kikuchi.core.errors import BudgetError, EvidenceError, KikuchiError, MethodError
+from attack.families import _ctrl_c_works
+from kikuchi.core import run as core_run
+from kikuchi.core.errors import (
+    BudgetError,
+    EvidenceError,
+    ImpossibleEvidenceError,
+    KikuchiError,
+    MethodError,
+)
 from kikuchi.methods.method import Method
 from kikuchi.methods.registry import METHODS
 from kikuchi.reports.facts import describe
@@ -183,3 +198,118 @@ def test_max_marginals_are_never_read_as_marginals(text: str) -> None:
 def test_max_marginals_are_not_summed_over_branches() -> None:
     with pytest.raises(kk.KikuchiError, match="mode=sum"):
         kk.parse_method("clamp:method=(jt:mode=max)")
+
+
+# ---------------------------------------------------------------------- runs
+
+
+def _hard(cls: type[Method]) -> kk.FactorGraph:
+    """A model on which a method takes several iterations, if it takes any."""
+    if cls.needs_forest:
+        return MODELS["binary forest"]
+    if cls.needs_binary_pairwise:
+        return kk.grid(4, 4, seed=0, coupling=0.8, field=0.3)
+    return _ring(5, MIXED, (0, 2, 4))
+
+
+def _numbers(beliefs: kk.Beliefs) -> list[Any]:
+    bounds = beliefs.log_z, beliefs.log_z_lower, beliefs.log_z_upper
+    factors = beliefs.flat_factors.tolist() if beliefs._factor_tables is not None else []
+    ends = beliefs.converged, beliefs.stopped, beliefs.iterations, beliefs.warnings
+    return [*bounds, *ends, beliefs.flat_beliefs.tolist(), factors]
+
+
+def _sound(cls: type[Method], graph: kk.FactorGraph, beliefs: kk.Beliefs) -> None:
+    """Whenever a run ends its numbers are distributions, and its bounds hold."""
+    log_z = enumerate_exact(graph)[0]
+    for marginal in beliefs.marginals:
+        assert np.isfinite(marginal).all() and marginal.sum() == pytest.approx(1.0, abs=1e-9)
+    if cls.name != "gibbs":  # whose draws are judged whatever ended them
+        assert beliefs.converged == (beliefs.stopped == "converged") or beliefs.warnings
+    assert beliefs.log_z_lower is None or beliefs.log_z_lower <= log_z + 1e-9
+    assert beliefs.log_z_upper is None or beliefs.log_z_upper >= log_z - 1e-9
+    assert all("\n" not in warning for warning in beliefs.warnings)
+
+
+@contextmanager
+def _ctrl_c(after: int) -> Iterator[list[int]]:
+    """Ctrl-C once the step of this number was recorded; yields the steps that were."""
+    seen: list[int] = []
+    record = core_run.Run.record
+
+    def recorded(self: Any, step: Any, limit: int) -> None:
+        record(self, step, limit)
+        seen.append(step.iterations)
+        if len(seen) == after:
+            signal.raise_signal(signal.SIGINT)
+
+    with _ctrl_c_works(), mock.patch.object(core_run.Run, "record", recorded):
+        yield seen
+
+
+@each_method
+def test_a_run_is_the_same_twice_and_leaves_the_model_alone(cls: type[Method]) -> None:
+    graph = _hard(cls)
+    tables = graph.log_tables.copy()
+    tilted = np.arange(1.0, graph.cardinalities[1] + 1)
+    evidence: Any = {1: tilted / tilted.sum() if cls.only_for_observed_marginals else 1}
+    for given in (None, evidence):
+        first, again = (_numbers(cls().run(graph, evidence=given)) for _ in range(2))
+        assert first == again
+    assert np.array_equal(graph.log_tables, tables)
+
+
+@each_method
+@pytest.mark.parametrize("after", [1, 2])
+def test_ctrl_c_leaves_a_marked_answer_or_none(cls: type[Method], after: int) -> None:
+    graph = _hard(cls)
+    cls().run(graph)
+    with _ctrl_c(after) as seen:
+        try:
+            beliefs = cls().run(graph)
+        except (KeyboardInterrupt, BudgetError):
+            assert cls.exactness in ("always", "affordable")  # no half of an exact answer
+            return
+    _sound(cls, graph, beliefs)
+    if len(seen) >= after and not beliefs.converged:
+        assert beliefs.stopped == "interrupted"
+
+
+@each_method
+@pytest.mark.parametrize("limits", [{"seconds": 1e-9}, {"iterations": 1}], ids=str)
+def test_limits_leave_a_marked_answer_or_none(cls: type[Method], limits: Any) -> None:
+    graph = _hard(cls)
+    cls().run(graph)
+    try:
+        beliefs = cls().run(graph, budget=kk.Budget(**limits))
+    except KikuchiError as error:
+        assert isinstance(error, BudgetError) and "\n" not in str(error)
+        return
+    _sound(cls, graph, beliefs)
+    assert beliefs.stopped in ("converged", *limits)
+
+
+@each_method
+def test_a_model_without_a_possible_state_is_refused(cls: type[Method]) -> None:
+    never = kk.FactorGraph([2, 2], [((0, 1), np.eye(2)), ((0, 1), 1 - np.eye(2))])
+    with pytest.raises((ImpossibleEvidenceError, MethodError)) as raised:
+        cls().run(never)
+    assert "\n" not in str(raised.value)
+    if not (cls.needs_positive_tables or cls.needs_forest):
+        assert isinstance(raised.value, ImpossibleEvidenceError)
+
+
+@each_method
+def test_options_out_of_range_are_refused_by_name(cls: type[Method]) -> None:
+    for f in dataclasses.fields(cls):
+        low, above = f.metadata.get("low"), f.metadata.get("above")
+        high, below = f.metadata.get("high"), f.metadata.get("below")
+        wrong = [bound - 1 for bound in (low, above) if bound is not None]
+        wrong += [bound + 1 for bound in (high, below) if bound is not None]
+        wrong += [bound for bound in (above, below) if bound is not None]
+        for value in wrong:
+            with pytest.raises(MethodError, match=f.name) as raised:
+                cls(**{f.name: value})
+            assert "\n" not in str(raised.value)
+    with pytest.raises(MethodError, match="colour"):
+        kk.parse_method(f"{cls.name}:colour=red")

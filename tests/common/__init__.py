@@ -1,0 +1,1 @@
+"""What every method, learner and estimator promises, tested from registries and declarations."""
