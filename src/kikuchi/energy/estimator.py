@@ -298,10 +298,14 @@ class EnergyModel(FeatureTransformer, TrainedEstimator):
             )
 
     def _check_piece(self, energy: Energy, values: Any, rows: Array, first: int) -> None:
-        at = jnp.asarray(rows)
+        slope = jax.grad(lambda v, x: jnp.sum(energy(v, x)), argnums=(0, 1))
+
+        @jax.jit  # one program, where each operation by itself is one
+        def evaluated(v: Any, x: Any) -> tuple[Any, Any]:
+            return jnp.asarray(energy(v, x)), slope(v, x)
+
         try:
-            answer = jnp.asarray(energy(values, at))
-            slopes = jax.grad(lambda v, x: jnp.sum(energy(v, x)), argnums=(0, 1))(values, at)
+            answer, slopes = evaluated(values, jnp.asarray(rows))
         except jax.errors.JAXTypeError as fault:
             line = str(fault).splitlines()[0]
             raise MethodError(f"JAX cannot differentiate the energy: {line}") from None
