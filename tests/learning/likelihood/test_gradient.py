@@ -189,7 +189,7 @@ def test_clamped_phase_by_another_method() -> None:
 def test_inner_inference_that_fails_is_damped_counted_and_told() -> None:
     spins = kk.complete(8, seed=0, coupling=2.0, field=0.1)
     clock = Budget().start()
-    engine = InnerRuns("bp:max_iterations=3,damping=0", clock)
+    engine = InnerRuns(spins, "bp:max_iterations=3,damping=0", clock)
     engine.run(spins)
     assert [m.damping for m in engine.methods] == [0.0, 0.5, 0.9]
     assert engine.failures >= 1 and engine.level >= 1
