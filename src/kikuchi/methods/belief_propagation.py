@@ -131,7 +131,7 @@ class BeliefPropagation(Method):
         def sweep(state: Iterations) -> Step:
             sweeps, weight = 1, 0.0 if self.schedule == "tree" else damping.at(state.done)
             if self.schedule == "residual":
-                residual = messages.residual(weight, damping.code, self.tol)
+                residual = messages.residual(weight, damping.code, self.tol, run.clock)
             elif self.schedule == "parallel":
                 sweeps = min(limit - state.done, messages.sweeps_per_call(self.tol))
                 residual = messages.parallel(sweeps, weight, damping.code)

@@ -69,13 +69,13 @@ class GeneralisedBP(Method):
 
     def _propagate(self, beliefs: RegionBeliefs, run: MethodRun) -> Ended:
         state, limit = _Beliefs(beliefs.b), self.max_iterations
-        ended = iterate_to_best(self._sweep(beliefs), state, run, tol=self.tol, limit=limit)
+        ended = iterate_to_best(self._sweep(beliefs, run), state, run, tol=self.tol, limit=limit)
         diverged = mark_diverged(beliefs, run) if ended.converged else False
         return replace(ended, converged=ended.converged and not diverged)
 
-    def _sweep(self, beliefs: RegionBeliefs) -> Callable[[_Beliefs], Step | None]:
+    def _sweep(self, beliefs: RegionBeliefs, run: MethodRun) -> Callable[[_Beliefs], Step | None]:
         """The step of the run: one sweep over all edges; None once the messages have diverged."""
-        sweeps = beliefs.propagations(self.damping, self.schedule == "parallel")
+        sweeps = beliefs.propagations(self.damping, self.schedule == "parallel", run.clock)
         every = 1 if beliefs.b.size < _LARGE else 10  # the energy costs a third of a sweep
 
         def sweep(state: _Beliefs) -> Step | None:
@@ -135,6 +135,8 @@ def read_regions(
             "the log-tables span more than these numbers can hold, and the answer depends on what "
             "was cut off; use bp, mf or jt, or weaker couplings"
         )
+    elif not iterations and math.isinf(residual):
+        solution.warnings.append("no sweep was finished in the time allowed; give more seconds")
     elif not converged:
         solution.warnings.append(
             f"not converged: regions still disagree by {residual:.2g}; try {advice}"

@@ -15,11 +15,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kikuchi.core.arrays import U4, Array, Ints, Mask
+from kikuchi.core.budget import Clock
 from kikuchi.core.errors import EvidenceError, ImpossibleEvidenceError
 from kikuchi.core.numerics import log
 from kikuchi.engines.messages.kernels import beliefs, bp_messages, sweeps
 from kikuchi.engines.run import MethodRun, Solution
 from kikuchi.graphs.factor_graph import FactorGraph
+
+_ENTRIES_PER_CALL = 2_000_000  # of tables, between two looks at the clock
 
 
 class UnderflowError(Exception):
@@ -170,17 +173,24 @@ class TableMessages:
         self._check(status)
         return float(residual)
 
-    def residual(self, damping: float, kind: int, tol: float) -> float:
-        """Single updates, largest change first: as many as there are messages that can change."""
+    def residual(self, damping: float, kind: int, tol: float, clock: Clock) -> float:
+        """Single updates, largest change first: as many as there are messages that can change, or
+        until the clock has expired.
+        """
         if self._queue is None:
             self._queue = new_queue(self.graph.n_edges)
             self._check(sweeps.residual_start(*self._state, self.mode, *self._queue))
+        queue = self._queue
+
+        def update(count: int) -> tuple[float, int]:
+            status, residual, done = sweeps.residual_updates(
+                *self._state, damping, kind, self.mode, *queue, count, _ENTRIES_PER_CALL, tol
+            )
+            self._check(status)
+            return residual, done
+
         count = int(np.sum(np.diff(self.graph.scope_offsets)[self.graph.edge_factors] > 1))
-        status, residual, _ = sweeps.residual_updates(
-            *self._state, damping, kind, self.mode, *self._queue, count, tol
-        )
-        self._check(status)
-        return float(residual)
+        return until_expired(update, count, clock)
 
     # ------------------------------------------------------------------ answers
 
@@ -243,6 +253,20 @@ class SweptMessages(Protocol):
 
     def variable_beliefs(self) -> Array:
         """Beliefs of the variables, flat."""
+
+
+def until_expired(update: Callable[[int], tuple[float, int]], count: int, clock: Clock) -> float:
+    """Make `count` updates, fewer if none is left to make or the clock has expired, by calls that
+    return the largest change left and the updates done; return the change left.
+
+    An update at a variable of many factors makes a proposal for each of them, so that even one
+    sweep of single updates can take much longer than the time allowed.
+    """
+    residual, done = update(count)
+    while 0 < done < count and not clock.expired:
+        count -= done
+        residual, done = update(count)
+    return float(residual)
 
 
 def settled(messages: SweptMessages, residual: float, tol: float) -> float:
