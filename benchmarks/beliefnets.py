@@ -66,7 +66,7 @@ def sweep_cost(n: int = 1000, layers: tuple[int, ...] = (16, 64, 784)) -> Row:
 
 def random_networks(count: int = 300) -> Row:
     """LAW-E5 on some of the 5000 networks, scaled to all of them."""
-    from kikuchi.reproduce.catalogue import find_experiment
+    from kikuchi_experiments.catalogue import find_experiment
 
     experiment = find_experiment("LAW-E5")
     case = {**experiment.full.parameters, "networks": 5, "seed": 0}

@@ -119,7 +119,7 @@ def table(name: str) -> tuple[Any, Any]:
 
         x = load_digits().data
     else:
-        from kikuchi.data.tables import keel_table
+        from kikuchi_experiments.data.tables import keel_table
 
         x = keel_table(name).x
     whole = np.all(x == np.floor(x), axis=0)
@@ -215,8 +215,8 @@ def classes(name: str, components: int, epochs: int = 100) -> Row:
     """Accuracy of one mixture of flows per class (LIU-X6), a Gaussian mixture per class beside."""
     from sklearn.mixture import GaussianMixture
 
-    from kikuchi.data.tables import keel_table
     from kikuchi.flows import FlowClassifier
+    from kikuchi_experiments.data.tables import keel_table
 
     data = keel_table(name)
     order = np.random.default_rng(0).permutation(len(data.x))

@@ -10,7 +10,6 @@ from dataclasses import dataclass
 import numpy as np
 
 from benchmarks.common import Row, cpu_seconds, in_fresh_process
-from kikuchi.data.brain import simulate_brain
 from kikuchi.ica.em import EMIteration, Rules
 from kikuchi.ica.fmri import detrended, samples_of
 from kikuchi.ica.mean_field_ica import MeanFieldICA
@@ -21,6 +20,7 @@ from kikuchi.ica.noise import make_noise
 from kikuchi.ica.posteriors.posterior import parse_posterior
 from kikuchi.ica.priors.prior import as_priors
 from kikuchi.ica.recording import Recording
+from kikuchi_experiments.data.brain import simulate_brain
 
 SIZE, SAMPLES = 10, 50_000
 MOST_CONDITION = 20.0  # mixing matrices are drawn until they are no worse than this

@@ -73,7 +73,7 @@ def _batch(rows: int, length: int, states: int) -> Iterator[Row]:
 
     from kikuchi.methods.junction_tree import JunctionTree
     from kikuchi.neural import chain_graph, crf_loss, pairwise_tables
-    from kikuchi.neural.fixed_points import TreeSolver
+    from kikuchi.neural.fixed_points import Solver
 
     graph = chain_graph(length, states)
     rng = np.random.default_rng(0)
@@ -103,7 +103,7 @@ def _batch(rows: int, length: int, states: int) -> Iterator[Row]:
     batched, scan = (
         cpu_seconds(lambda f=f: jax.block_until_ready(f(unary, pair)), 20) for f in gradients
     )
-    solver = TreeSolver(graph, JunctionTree(), kk.Budget())
+    solver = Solver(graph, JunctionTree(), kk.Budget())
     tables = [np.asarray(pairwise_tables(graph, scores, pair)) for scores in unary]
     loop = cpu_seconds(lambda: [solver.solve(row) for row in tables], 1)
     yield Row(

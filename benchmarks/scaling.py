@@ -10,7 +10,7 @@ import kikuchi as kk
 from benchmarks.common import Row, cpu_seconds
 from kikuchi.learning.scaling.loopy_scaling import LoopyScalingML
 from kikuchi.learning.structure.graphs import grow_cliques
-from kikuchi.reproduce.teh2003.learning import SMOOTHING, augmented_tree, eights
+from kikuchi_experiments.teh2003.learning import SMOOTHING, augmented_tree, eights
 
 SHARES = (0.15, 0.2)  # of near pairs: the junction trees then have cliques of 7 to 11, as Teh's
 SEEDS = (1, 2, 3)

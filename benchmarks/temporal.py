@@ -219,7 +219,7 @@ def ambiguous(rng: Any) -> Iterator[Row]:
 
 
 def probit(count: int = 1_000_000, n: int = 8) -> Row:
-    from kikuchi.temporal.kernels.tilted import probit_pass
+    from kikuchi.temporal.kernels.moments import probit_pass
 
     rng = np.random.default_rng(0)
     x = rng.normal(size=(count, n))

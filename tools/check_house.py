@@ -5,9 +5,10 @@
 Rules
 -----
 * A module of `src/kikuchi` imports its own room or a room below it, never one beside or above; the
-  path of a lazy import, a text such as "kikuchi.room.module:Class", counts as one.
-* `data` is read by `reproduce`, `reports`, `cli` and tests only.
-* A module has at most 600 lines, and a class name occurs once in the whole package.
+  path of a lazy import, a text such as "kikuchi.room.module:Class", counts as one. The package
+  `experiments/src/kikuchi_experiments` counts as one room above all others.
+* `data` is read by `reports`, `cli`, the experiments and tests only.
+* A module has at most 600 lines, and a class name occurs once in both packages.
 * Import cycles of modules, those inside functions and for types alone included, are no more than
   `MOST_CYCLES`, which only ever falls.
 * Kernels (any folder `kernels`) hold functions over flat arrays: no classes but NamedTuples.
@@ -30,6 +31,8 @@ from pathlib import Path
 from kikuchi.core.lazy import read_stub
 
 ROOT = Path(__file__).resolve().parents[1]
+LIBRARY, EXPERIMENTS = "kikuchi", "kikuchi_experiments"
+SOURCES = {LIBRARY: "src", EXPERIMENTS: "experiments/src"}  # package -> the folder that holds it
 MAX_LINES = 600
 MOST_CYCLES = 1  # lower it whenever one goes
 ALLOWED_LINES: dict[str, int] = {}  # longer by agreement, each with its reason
@@ -56,24 +59,23 @@ _FLOORS: tuple[tuple[str, ...], ...] = (
     (*_FAMILIES, "data"),
     _UPPER_FAMILIES,
     ("query",),
-    ("applications",),
-    ("reproduce",),
     ("reports",),
     ("cli",),
+    (EXPERIMENTS,),
 )
 RANKS = {room: rank for rank, rooms in enumerate(_FLOORS) for room in rooms}
-READERS_OF_DATA = {"data", "reproduce", "reports", "cli"}
+READERS_OF_DATA = {"data", "reports", "cli", EXPERIMENTS}
 
 _PICKLES = {"pickle", "cPickle", "_pickle", "dill", "cloudpickle", "shelve", "marshal"}
 _RUNNERS = {"eval", "exec"}
 _STARTERS = {"multiprocessing", "concurrent", "subprocess", "joblib", "dask", "distributed"}
 MAY_START = {
-    "core/chunks.py",  # packs results for the way between processes
-    "core/parallel.py",
-    "core/worker_processes.py",
-    "core/cluster.py",
+    "kikuchi/core/chunks.py",  # packs results for the way between processes
+    "kikuchi/core/parallel.py",
+    "kikuchi/core/worker_processes.py",
+    "kikuchi/core/cluster.py",
 }
-_LAZY_PATH = re.compile(r"kikuchi(?:\.\w+)+:\w+")
+_LAZY_PATH = re.compile(r"kikuchi\w*(?:\.\w+)+:\w+")
 _NOTES = re.compile(r"\b(?:TODO|FIXME|XXX|HACK)\b")
 _MACHINE_PATH = re.compile(r"(?<![\w.:/~-])/(?:work|root|home|Users)/[\w.]+|\b[A-Z]:\\Users\\")
 _BINARY = {".png", ".jpg", ".gz", ".npz", ".ico", ".woff2", ".pdf", ".so"}
@@ -83,24 +85,22 @@ def check(root: Path = ROOT) -> list[str]:
     """Every fault of the tree below `root`, one line each."""
     faults = []
     classes: dict[str, list[str]] = {}
-    source = root / "src" / "kikuchi"
-    public = _public_names(source / "__init__.pyi")
-    for path in sorted(source.rglob("*.py")):
-        name = path.relative_to(source).as_posix()
+    public = _public_names(root / "src" / "kikuchi" / "__init__.pyi")
+    for name, path in modules(root).items():
         text = path.read_text(encoding="utf-8")
         tree = ast.parse(text)
         found = [*import_faults(name, tree, public), *length_faults(name, text)]
         found += [*banned_faults(tree), *start_faults(name, tree), *note_faults(text)]
         if "/kernels/" in name:
             found += class_faults(tree)
-        faults += [f"src/kikuchi/{name}: {fault}" for fault in found]
+        faults += [f"{path.relative_to(root).as_posix()}: {fault}" for fault in found]
         for node in ast.walk(tree):
             if isinstance(node, ast.ClassDef):
                 classes.setdefault(node.name, []).append(name)
     for word, homes in classes.items():
         if len(homes) > 1 and word not in ALLOWED_TWICE:
             faults.append(f"class {word} stands in {', '.join(homes)}; one name for one thing")
-    faults += cycle_faults(import_cycles(source))
+    faults += cycle_faults(import_cycles(modules(root)))
     for path in project_files(root):
         for number, line in _lines(path):
             if _MACHINE_PATH.search(line):
@@ -109,15 +109,26 @@ def check(root: Path = ROOT) -> list[str]:
     return faults
 
 
+def modules(root: Path) -> dict[str, Path]:
+    """Modules of both packages by name, such as `kikuchi/graphs/formats/uai.py`."""
+    return {
+        path.relative_to(root / folder).as_posix(): path
+        for package, folder in SOURCES.items()
+        for path in sorted((root / folder / package).rglob("*.py"))
+    }
+
+
 # ---------------------------------------------------------------------- imports
 
 
 def room_of(name: str) -> str | None:
-    """Room of a module such as `graphs/formats/uai.py`; None for the package's own front."""
-    head, slash, _ = name.partition("/")
-    if slash:
-        return head
-    return "cli" if name == "__main__.py" else None
+    """Room of a module such as `kikuchi/graphs/binary.py`; None for the library's own front."""
+    package, *folders, file = name.split("/")
+    if package == EXPERIMENTS:
+        return EXPERIMENTS
+    if folders:
+        return folders[0]
+    return "cli" if file == "__main__.py" else None
 
 
 def import_faults(name: str, tree: ast.AST, public: dict[str, str]) -> Iterator[str]:
@@ -132,7 +143,7 @@ def import_faults(name: str, tree: ast.AST, public: dict[str, str]) -> Iterator[
         if target == room:
             continue
         if target not in RANKS:
-            yield f"line {line}: imports kikuchi.{target}, which is no room"
+            yield f"line {line}: imports {target}, which is no room"
         elif target == "data" and room not in READERS_OF_DATA:
             yield f"line {line}: {room} imports data; give the data as an argument instead"
         elif RANKS[target] >= RANKS[room]:
@@ -140,34 +151,36 @@ def import_faults(name: str, tree: ast.AST, public: dict[str, str]) -> Iterator[
 
 
 def _imported_rooms(tree: ast.AST, public: dict[str, str], name: str) -> Iterator[tuple[int, str]]:
-    """(line, room) of each import from kikuchi, also those inside functions."""
+    """(line, room) of each import from both packages, also those inside functions."""
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):
             for alias in node.names:
-                if alias.name.partition(".")[0] == "kikuchi":
+                if alias.name.partition(".")[0] in SOURCES:
                     yield node.lineno, _room_of_dotted(alias.name)
         elif isinstance(node, ast.ImportFrom):
             module = _absolute(node, name)
-            if module == "kikuchi":
+            if module == LIBRARY:
                 for alias in node.names:
                     if alias.name != "__version__":
                         yield node.lineno, public.get(alias.name, alias.name)
-            elif module.startswith("kikuchi."):
+            elif module.partition(".")[0] in SOURCES:
                 yield node.lineno, _room_of_dotted(module)
         elif isinstance(node, ast.Constant) and _LAZY_PATH.fullmatch(str(node.value)):
             yield node.lineno, _room_of_dotted(str(node.value).partition(":")[0])
 
 
 def _room_of_dotted(dotted: str) -> str:
-    parts = dotted.split(".")
-    return parts[1] if len(parts) > 1 else "(the whole package)"
+    package, *rooms = dotted.split(".")
+    if package == EXPERIMENTS:
+        return EXPERIMENTS
+    return rooms[0] if rooms else "(the whole package)"
 
 
 def _absolute(node: ast.ImportFrom, name: str) -> str:
     """The module an import names, with leading dots resolved against the importing file."""
     if node.level == 0:
         return node.module or ""
-    package = ["kikuchi", *name.split("/")[:-1]]
+    package = name.split("/")[:-1]
     base = package[: len(package) - node.level + 1]
     return ".".join([*base, *(node.module or "").split(".")]).rstrip(".")
 
@@ -177,18 +190,17 @@ def _public_names(stub: Path) -> dict[str, str]:
     return {name: _room_of_dotted(module) for name, module in read_stub(stub).items()}
 
 
-def import_cycles(source: Path) -> list[list[str]]:
+def import_cycles(files: dict[str, Path]) -> list[list[str]]:
     """Sets of modules that import each other in a circle, by any import wherever it stands."""
     import networkx
 
-    paths = {_module_name(path.relative_to(source)): path for path in source.rglob("*.py")}
+    known = {_module_name(name) for name in files}
     graph = networkx.DiGraph()
-    for module, path in paths.items():
-        name = path.relative_to(source).as_posix()
+    for name, path in files.items():
         for target in _imported_names(ast.parse(path.read_text(encoding="utf-8")), name):
-            found = target if target in paths else target.rpartition(".")[0]
-            if found in paths:
-                graph.add_edge(module, found)
+            found = target if target in known else target.rpartition(".")[0]
+            if found in known:
+                graph.add_edge(_module_name(name), found)
     circles = networkx.strongly_connected_components(graph)
     return sorted(sorted(circle) for circle in circles if len(circle) > 1)
 
@@ -200,9 +212,8 @@ def cycle_faults(cycles: list[list[str]], most: int = MOST_CYCLES) -> Iterator[s
         yield from (f"    {', '.join(cycle)}" for cycle in cycles)
 
 
-def _module_name(path: Path) -> str:
-    parts = path.with_suffix("").parts
-    return ".".join(("kikuchi", *(parts[:-1] if parts[-1] == "__init__" else parts)))
+def _module_name(name: str) -> str:
+    return name.removesuffix(".py").removesuffix("/__init__").replace("/", ".")
 
 
 def _imported_names(tree: ast.AST, name: str) -> Iterator[str]:

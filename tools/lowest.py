@@ -1,15 +1,15 @@
-"""Install the package into fresh environments and test it there: oldest and newest dependencies.
+"""Test both packages in fresh environments: oldest and newest dependencies.
 
 python tools/lowest.py                      both environments, the tests of FOLDERS
 python tools/lowest.py oldest graphs core   one environment, these folders of `tests` only
 python tools/lowest.py --slow               the slow tests of these folders too
 
-`oldest` is Python 3.11 with the lowest version of each dependency that pyproject.toml allows
-(`numpy>=2.0` becomes `numpy==2.0`). `newest` is the newest Python here with the newest version of
-each. In each environment the package is installed as users install it, `pip check` and
-`kikuchi warm-up` must pass, and the tests run against the installed package. The environments take
-about 2 GB each and are deleted at the end, unless `--keep` is given; an environment that `--folder`
-already holds is used again.
+`oldest` is Python 3.11 with the lowest version of each dependency that both files pyproject.toml
+allow (`numpy>=2.0` becomes `numpy==2.0`). `newest` is the newest Python here with the newest
+version of each. In each environment library and experiments are installed as users install them,
+`pip check` and `kikuchi warm-up` must pass, and the tests run against what is installed. The
+environments take about 2 GB each and are deleted at the end, unless `--keep` is given; an
+environment that `--folder` already holds is used again.
 """
 
 from __future__ import annotations
@@ -26,6 +26,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
+EXPERIMENTS = ROOT / "experiments"
 EXTRAS = ("learn", "fmri", "cluster", "data", "dev")  # not docs and peers: tools of developers
 FOLDERS = (
     "core", "graphs", "engines", "methods", "brackets", "query", "training", "learning",
@@ -37,12 +38,15 @@ PYTHONS = ("3.14", "3.13", "3.12", "3.11")
 
 
 def lowest_versions(text: str, extras: Sequence[str] = EXTRAS) -> list[str]:
-    """The lowest version of each dependency in the text of pyproject.toml, as constraints."""
+    """The lowest version of each dependency in the text of a pyproject.toml, as constraints.
+
+    What the experiments need of the library itself is left out.
+    """
     project = tomllib.loads(text)["project"]
     wanted = list(project["dependencies"])
     for extra in extras:
         wanted += project["optional-dependencies"][extra]
-    return [_lowest(requirement) for requirement in wanted]
+    return [_lowest(requirement) for requirement in wanted if "kikuchi" not in requirement]
 
 
 def _lowest(requirement: str) -> str:
@@ -72,10 +76,12 @@ def steps(python: str, environment: Path, oldest: bool) -> Iterator[list[str]]:
     pip = [inside, "-m", "pip"]
     quiet = ["--quiet", "--disable-pip-version-check"]
     yield [python, "-m", "venv", str(environment)]
-    install = [*pip, "install", *quiet, f"{ROOT}[{','.join(EXTRAS)}]"]
+    install = [*pip, "install", *quiet, f"{ROOT}[{','.join(EXTRAS)}]", f"{EXPERIMENTS}[data]"]
     if oldest:
         constraints = environment / "lowest.txt"
-        constraints.write_text("\n".join(lowest_versions((ROOT / "pyproject.toml").read_text())))
+        lowest = lowest_versions((ROOT / "pyproject.toml").read_text())
+        lowest += lowest_versions((EXPERIMENTS / "pyproject.toml").read_text(), ["data"])
+        constraints.write_text("\n".join(lowest))
         install += ["-c", str(constraints)]
     yield install
     tables = environment / "share" / "kikuchi"
@@ -89,7 +95,7 @@ def _made(python: str, environment: Path, oldest: bool) -> bool:
     complete = environment / "complete"
     if complete.exists():
         pip = [str(environment / "bin" / "python"), "-m", "pip", "install", "--quiet"]
-        return run([*pip, "--no-deps", "--force-reinstall", str(ROOT)])
+        return run([*pip, "--no-deps", "--force-reinstall", str(ROOT), str(EXPERIMENTS)])
     shutil.rmtree(environment, ignore_errors=True)
     if not all(map(run, steps(python, environment, oldest))):
         return False

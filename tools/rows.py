@@ -21,6 +21,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
+BASES = ("src/kikuchi", "experiments/src")  # of the names of modules
 STATUSES = ("done", "partial", "planned")
 
 CATALOGUES = {
@@ -56,7 +57,7 @@ ROOMS = (
     "bayesnn",
     "neural",
     "data",
-    "reproduce",
+    "kikuchi_experiments",
 )
 
 _PREFIX = "|".join(CATALOGUES)
@@ -212,8 +213,8 @@ def _claim_faults(row: Row, root: Path) -> list[str]:
     if not row.modules and row.kind not in TEST_KINDS:
         faults.append(f"is {row.status} but names no module")
     for name in row.modules:
-        path = root / "src" / "kikuchi" / name
-        if not path.is_file():
+        path = next((p for base in BASES if (p := root / base / name).is_file()), None)
+        if path is None:
             faults.append(f"names module {name}, which does not exist")
         elif row.id not in cited_rows(path.read_text(encoding="utf-8")):
             faults.append(f"names module {name}, which does not cite it")
@@ -258,7 +259,8 @@ def check_citations(rows: dict[str, Row], root: Path) -> list[str]:
 
 
 def _texts(root: Path) -> Iterator[Path]:
-    yield from sorted((root / "src").rglob("*.py"))
+    for base in BASES:
+        yield from sorted((root / base).rglob("*.py"))
     pages = sorted((root / "docs").rglob("*.md"))
     yield from (path for path in pages if path.name != "coverage.md")
 
@@ -280,8 +282,9 @@ def check_complete(rows: dict[str, Row], specs: Path) -> list[str]:
 def unclaimed(rows: dict[str, Row], root: Path = ROOT) -> list[str]:
     """Modules that cite a row whose entry does not name them; a help when a module lands."""
     lines = []
-    for path in sorted((root / "src" / "kikuchi").rglob("*.py")):
-        name = path.relative_to(root / "src" / "kikuchi").as_posix()
+    for path in [p for p in _texts(root) if p.suffix == ".py"]:
+        base = next(root / b for b in BASES if path.is_relative_to(root / b))
+        name = path.relative_to(base).as_posix()
         cited = cited_rows(path.read_text(encoding="utf-8")) & rows.keys()
         missing = [r for r in in_order(cited) if name not in rows[r].modules]
         if missing:

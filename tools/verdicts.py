@@ -14,9 +14,9 @@ import argparse
 import sys
 from pathlib import Path
 
-from kikuchi.reproduce.catalogue import all_experiments, find_experiment
-from kikuchi.reproduce.runner import reproduce
-from kikuchi.reproduce.stored import store, stored_run
+from kikuchi_experiments.catalogue import all_experiments, find_experiment
+from kikuchi_experiments.runner import reproduce
+from kikuchi_experiments.stored import store, stored_run
 
 PAGE = Path(__file__).resolve().parents[1] / "docs" / "reproduce.md"
 BEGIN = "<!-- Verdicts: written by tools/verdicts.py; run it again instead of editing. -->\n"

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from benchmarks.defaults.frame import Contender, Task
+from benchmarks.defaults.frame import Contender, Kept, Task
 
 Floats = NDArray[np.float64]
 _MOST_TRAINED = 300
@@ -44,7 +44,7 @@ class Table(NamedTuple):
 
 
 def _keel(name: str) -> Table:
-    from kikuchi.data.tables import keel_table
+    from kikuchi_experiments.data.tables import keel_table
 
     table = keel_table(name)
     return Table(table.x[:, table.x.std(axis=0) > 0], table.y)
@@ -152,7 +152,7 @@ def _diabetes() -> Table:
 
 
 def _meat() -> Table:
-    from kikuchi.data.regression import meat_spectra
+    from kikuchi_experiments.data.regression import meat_spectra
 
     table = meat_spectra()
     return Table(np.vstack([table.x, table.x_test]), np.append(table.y, table.y_test))
@@ -216,7 +216,7 @@ class Predictions(NamedTuple):
 
 
 Regressor = Callable[[Floats, Floats, Floats, Floats, int], Predictions]
-_FITTED: dict[tuple[int, str, int], tuple[Predictions, list[Warning]]] = {}
+_FITTED: Kept[Predictions] = Kept()
 
 
 def _regression(
@@ -226,15 +226,8 @@ def _regression(
 
     def score(table: Table, seed: int) -> float:
         x, y, new, truth = table.split(seed)
-        key = (hash(x.tobytes()), name, seed)
-        if key not in _FITTED:
-            with warnings.catch_warnings(record=True) as caught:
-                warnings.simplefilter("always")
-                found = predict(x, y, new, truth, seed)
-            _FITTED[key] = found, [w.message for w in caught if isinstance(w.message, Warning)]
-        found, said = _FITTED[key]
-        for warning in said:
-            warnings.warn(warning, stacklevel=1)
+        key = (x.tobytes(), name, seed)
+        found = _FITTED(key, lambda: predict(x, y, new, truth, seed))
         return pick(found, float(y.std()))
 
     return score
@@ -331,10 +324,10 @@ def tasks() -> Sequence[Task]:
         ),
         Task(
             "Bayesian networks of weights: densities",
-            "log densities in nats per row, of targets in their standard deviations, by the same "
-            "fits (no CPU time is theirs)",
+            "log densities in nats per row, of targets in their standard deviations",
             True,
             0.03,
+            timed=False,
             contenders=_regressors(lambda found, unit: found.log_density + float(np.log(unit))),
             **NUMBERS,
         ),
@@ -348,9 +341,10 @@ def tasks() -> Sequence[Task]:
         ),
         Task(
             "Bayesian networks of weights: densities on small sets",
-            "log densities in nats per row, by the same fits (no CPU time is theirs)",
+            "log densities in nats per row",
             True,
             0.03,
+            timed=False,
             contenders=_regressors(lambda found, unit: found.log_density),
             **SMALL_SETS,
             seeds=few,

@@ -17,6 +17,7 @@ FAMILIES: tuple[str, ...] = (
     "boltzmann",
     "energy",
     "flows",
+    "hmm",
     "ica",
     "learning",
     "temporal",
@@ -36,6 +37,10 @@ def main(arguments: Sequence[str]) -> None:
     parser.add_argument(
         "--choosing", action="store_true", help="the tables on which defaults may be chosen"
     )
+    parser.add_argument(
+        "--task", default="", metavar="WORD", help="only tasks with this in the name"
+    )
+    parser.add_argument("--table", default="", metavar="WORD", help="only tables with this in it")
     parser.add_argument("--json", type=Path, help="every score of the run")
     parser.add_argument("--markdown", type=Path, help="the tables of docs/benchmarks.md")
     options = parser.parse_args(arguments)
@@ -48,8 +53,10 @@ def main(arguments: Sequence[str]) -> None:
     texts: list[str] = []
     for family in options.families or FAMILIES:
         for task in tasks_of(family):
+            if options.task not in task.name:
+                continue
             found = []
-            for entry in run(task, choosing=options.choosing):
+            for entry in run(task, choosing=options.choosing, named=options.table):
                 found.append(entry)
                 print(_line(entry), flush=True)
             entries += found

@@ -59,7 +59,7 @@ class Classes(tuple[Any, Any, Any, Any]):
 
 
 def _keel(name: str) -> Classes:
-    from kikuchi.data.tables import keel_table
+    from kikuchi_experiments.data.tables import keel_table
 
     data = keel_table(name)
     order = np.random.default_rng(0).permutation(len(data.x))

@@ -5,10 +5,11 @@ from __future__ import annotations
 import math
 import time
 import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any, Literal
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Generic, Literal, TypeVar
 
+Fitted = TypeVar("Fitted")
 Kind = Literal["ours", "peer", "baseline"]
 
 
@@ -38,6 +39,7 @@ class Task:
     contenders: Sequence[Contender]
     seeds: Sequence[int] = (0,)
     relative: bool = False  # whether `tolerance` is a share of the better score
+    timed: bool = True  # not where the fits are those of the task before
 
     def __post_init__(self) -> None:
         shared = self.choosing.keys() & self.reporting.keys()
@@ -46,6 +48,24 @@ class Task:
 
     def tables(self, *, choosing: bool) -> Mapping[str, Callable[[], Any]]:
         return self.choosing if choosing else self.reporting
+
+
+@dataclass
+class Kept(Generic[Fitted]):
+    """Fits that several tasks score: each is made once, and its warnings are issued every time."""
+
+    found: dict[Hashable, tuple[Fitted, list[str | Warning]]] = field(default_factory=dict)
+
+    def __call__(self, key: Hashable, fit: Callable[[], Fitted]) -> Fitted:
+        if key not in self.found:
+            with warnings.catch_warnings(record=True) as caught:
+                warnings.simplefilter("always")
+                fitted = fit()
+            self.found[key] = fitted, [warning.message for warning in caught]
+        fitted, said = self.found[key]
+        for message in said:
+            warnings.warn(message, stacklevel=2)
+        return fitted
 
 
 @dataclass(frozen=True)
@@ -61,8 +81,11 @@ class Entry:
     said: tuple[str, ...]  # first lines of the warnings of its fits, each once
 
 
-def run(task: Task, *, choosing: bool = False) -> Iterator[Entry]:
+def run(task: Task, *, choosing: bool = False, named: str = "") -> Iterator[Entry]:
+    """Every contender on every table, or on those with `named` in their name."""
     for table, make in task.tables(choosing=choosing).items():
+        if named not in table:
+            continue
         data = make()
         for contender in task.contenders:
             yield _entry(task, table, contender, data)
@@ -161,10 +184,12 @@ def _compare(
 def markdown(task: Task, entries: Sequence[Entry]) -> str:
     """The table of a task: a line for each of our estimators on each table, then the counts."""
     found = list(verdicts(task, entries))
+    fits = "" if task.timed else ", by the fits of the task before, so that no CPU time is theirs"
     lines = [
         f"### {task.name}",
         "",
-        f"Scores are {task.measure} ({'higher' if task.higher_is_better else 'lower'} is better; "
+        f"Scores are {task.measure}{fits} "
+        f"({'higher' if task.higher_is_better else 'lower'} is better; "
         f"differences of {task.tolerance:.3g}{' of the larger' if task.relative else ''} count as "
         f"equal; median of {len(task.seeds)} seed{'s' if len(task.seeds) > 1 else ''}).",
         "",
@@ -176,6 +201,8 @@ def markdown(task: Task, entries: Sequence[Entry]) -> str:
         cells = [v.ours.table, *_cells(v.ours), *_cells(v.peer)]
         cells += [*_cells(v.baseline)[:2], v.against_peer or "no peer", "; ".join(v.ours.said)]
         lines.append("| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |")
+    if task.timed:
+        lines += ["", *time_ratios(entries)]
     return "\n".join([*lines, "", summary(found), ""])
 
 
@@ -183,6 +210,21 @@ def _cells(entry: Entry | None) -> list[str]:
     if entry is None:
         return ["", "", ""]
     return [f"`{entry.name}`", f"{entry.score:.4g}", f"{entry.seconds:.2g}"]
+
+
+def time_ratios(entries: Sequence[Entry]) -> Iterator[str]:
+    """For each of our estimators the median over tables of its CPU time over that of each peer."""
+    seconds = {(entry.name, entry.table): entry.seconds for entry in entries}
+    peers = dict.fromkeys(entry.name for entry in entries if entry.kind == "peer")
+    for name in dict.fromkeys(entry.name for entry in entries if entry.kind == "ours"):
+        ours = {table: value for (of, table), value in seconds.items() if of == name}
+        ratios = {
+            peer: [value / max(seconds[peer, t], 1e-9) for t, value in ours.items()]
+            for peer in peers
+        }
+        listed = ", ".join(f"`{peer}` {_median(r):.2g}" for peer, r in ratios.items())
+        if listed:
+            yield f"Median CPU time of `{name}` over that of {listed}."
 
 
 def summary(found: Sequence[Verdict]) -> str:

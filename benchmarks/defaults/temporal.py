@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from benchmarks.defaults.frame import Contender, Task
+from benchmarks.defaults.frame import Contender, Kept, Task
 
 Floats = NDArray[np.float64]
 _TRAINED_ON = 0.75
@@ -197,6 +197,13 @@ class Scores(NamedTuple):
     covered: float
 
 
+_FITTED: Kept[Scores] = Kept()
+
+
+def _kept_scores(name: str, fit: Fit, series: Series, seed: int) -> Scores:
+    return _FITTED((series.values.tobytes(), name, seed), lambda: _scores(fit, series, seed))
+
+
 def _scores(fit: Fit, series: Series, seed: int) -> Scores:
     forecast = fit(series, seed)
     distances, inside = [], []
@@ -211,12 +218,12 @@ def _scores(fit: Fit, series: Series, seed: int) -> Scores:
     return Scores(error, float(np.mean(np.concatenate(inside))))
 
 
-def _error(fit: Fit) -> Callable[[Series, int], float]:
-    return lambda series, seed: _scores(fit, series, seed).error
+def _error(found: Scores) -> float:
+    return found.error
 
 
-def _coverage(fit: Fit) -> Callable[[Series, int], float]:
-    return lambda series, seed: abs(_scores(fit, series, seed).covered - _LEVEL)
+def _miss(found: Scores) -> float:
+    return abs(found.covered - _LEVEL)
 
 
 CONTENDERS: tuple[tuple[str, Any, Fit], ...] = (
@@ -233,9 +240,10 @@ CONTENDERS: tuple[tuple[str, Any, Fit], ...] = (
 def tasks() -> Sequence[Task]:
     tables = {"choosing": CHOOSING, "reporting": REPORTING}
 
-    def contenders(score: Callable[[Fit], Callable[[Series, int], float]]) -> Iterator[Contender]:
+    def contenders(pick: Callable[[Scores], float]) -> Iterator[Contender]:
         for name, kind, fit in CONTENDERS:
-            yield Contender(name, kind, score(fit))
+            scores = partial(_kept_scores, name, fit)
+            yield Contender(name, kind, lambda data, seed, of=scores: pick(of(data, seed)))
 
     return (
         Task(
@@ -252,7 +260,8 @@ def tasks() -> Sequence[Task]:
             "distances of the share of rows within 90 % intervals from 0.9",
             higher_is_better=False,
             tolerance=0.05,
-            contenders=tuple(contenders(_coverage)),
+            timed=False,
+            contenders=tuple(contenders(_miss)),
             **tables,
         ),
     )

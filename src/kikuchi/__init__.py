@@ -10,7 +10,16 @@ from kikuchi.core.lazy import public_names
 
 __version__ = "0.1.0"
 
-__getattr__, __dir__, _names = public_names(__name__, __file__)
+_DETECTION = "kikuchi_experiments.applications.detection"
+_MOVED = {
+    "channel_uses": f"{_DETECTION}.channel_uses",
+    "detect": f"{_DETECTION}.detect",
+    "mimo": f"{_DETECTION}.mimo",
+    "applications": "kikuchi_experiments.applications",
+    "reproduce": "kikuchi_experiments",
+}
+
+__getattr__, __dir__, _names = public_names(__name__, __file__, _MOVED)
 __all__ = ["__version__", *_names]
 
 extend(

@@ -1,6 +1,3 @@
-from kikuchi.applications.detection import channel_uses as channel_uses
-from kikuchi.applications.detection import detect as detect
-from kikuchi.applications.detection import mimo as mimo
 from kikuchi.brackets.auto import Auto as Auto
 from kikuchi.brackets.log_z_bounds import LogZBounds as LogZBounds
 from kikuchi.brackets.log_z_bounds import bounds as bounds

@@ -17,8 +17,8 @@ import numpy as np
 from attack.readers import damaged
 from attack.tally import Tally
 from kikuchi.core.errors import KikuchiError
-from kikuchi.reproduce.experiment import Finished
-from kikuchi.reproduce.ledger import Ledger
+from kikuchi_experiments.experiment import Finished
+from kikuchi_experiments.ledger import Ledger
 
 _ID = "X"
 _NUMBERS = ("NaN", "-Infinity", "1e999", "1" + "0" * 400, "9" * 4400, "[" * 2000, "null", "-0.0")

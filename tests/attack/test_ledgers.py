@@ -9,8 +9,8 @@ from pathlib import Path
 import numpy as np
 
 from attack.ledgers import attack, read_damaged, shared
-from kikuchi.reproduce.experiment import Finished
-from kikuchi.reproduce.ledger import Ledger
+from kikuchi_experiments.experiment import Finished
+from kikuchi_experiments.ledger import Ledger
 
 
 class Trusting(Ledger):

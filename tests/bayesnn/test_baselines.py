@@ -11,7 +11,7 @@ from kikuchi.bayesnn import (
     log_evidence,
 )
 from kikuchi.core.errors import MethodError
-from kikuchi.data.regression import meat_spectra
+from kikuchi_experiments.data.regression import meat_spectra
 
 PRIORS = {"weight_shape": 2.0, "weight_rate": 2.0, "noise_shape": 2.0, "noise_rate": 0.2}
 

@@ -5,7 +5,7 @@ import dataclasses
 import numpy as np
 import pytest
 
-from kikuchi.beliefnets.kernels.tilted import best_xi, tilt
+from kikuchi.beliefnets.kernels.tilted import EdgeTilts, best_xi, tilt
 from kikuchi.beliefnets.models import SigmoidNetwork
 from kikuchi.beliefnets.posteriors.base import parse_posterior
 from kikuchi.core.errors import BudgetError, MethodError
@@ -112,17 +112,18 @@ def test_best_xi_is_the_minimum_of_a_convex_function():
     for span in (0.3, 3.0, 30.0):
         net = network(span, (4, 1), seed=int(span))
         means = np.append(rng.uniform(size=4), 1.0)
-        scratch = [np.zeros(net.n_edges), np.zeros(net.n_edges), np.exp(net.parameters["weights"])]
+        grown = np.exp(net.parameters["weights"])
+        edges = EdgeTilts(np.zeros(net.n_edges), np.zeros(net.n_edges), grown)
         inputs = net.inputs(means)[0, 4]
 
-        def value(xi, net=net, means=means, scratch=scratch, inputs=inputs):
-            log_a, log_b, *_ = tilt(net.edges, 4, xi, means, *scratch, False)
+        def value(xi, net=net, means=means, edges=edges, inputs=inputs):
+            log_a, log_b, *_ = tilt(net.edges, 4, xi, means, edges, False)
             return xi * inputs + np.logaddexp(log_a, log_b)
 
         grid = np.linspace(0, 1, 2001)
         values = np.array([value(x) for x in grid])
         assert np.all(np.diff(values, 2) > -1e-9)
-        xi, *_ = best_xi(net.edges, 4, 0.5, inputs, means, *scratch, False)
+        xi, *_ = best_xi(net.edges, 4, 0.5, inputs, means, edges, False)
         assert value(xi) <= values.min() + 1e-10
         assert abs(xi - grid[values.argmin()]) < 2e-3 or np.ptp(values) < 1e-9
 

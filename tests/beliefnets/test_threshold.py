@@ -87,9 +87,7 @@ def test_one_unit_is_a_perceptron_that_converges():
     targets = np.where(rows @ [1.0, -2.0, 0.5] + 0.3 > 0, 1.0, -1.0)[:, None]
     net = ThresholdNetwork.random((3, 1), rng)
     states = np.column_stack([rows, targets])
-    perceptron_passes(
-        net.weights, net.offsets, net.sizes, net.starts, states, 0.1, 2000, kernel_seeds(0, 1)
-    )
+    perceptron_passes(net.arrays, states, 0.1, 2000, kernel_seeds(0, 1))
     assert np.array_equal(net.forward(rows), targets)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import importlib.metadata
 import inspect
 import json
 import subprocess
@@ -12,11 +13,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
+import cli_runner
 import pytest
 import typer
 from typer.testing import CliRunner
 
 import kikuchi.cli
+import kikuchi_experiments.command
 from kikuchi.cli.command import Limits, StrictOutput, finish, grouped, replay
 from kikuchi.cli.estimators import EstimatorCommand, EstimatorOptions, Given
 from kikuchi.core.answer import Answer, TextTable
@@ -185,9 +188,10 @@ def test_the_command_line_as_text_leaves_out_what_was_not_given() -> None:
 
 def functions() -> list[tuple[str, ast.FunctionDef]]:
     folder = Path(kikuchi.cli.__file__).parent
+    paths = [*sorted(folder.rglob("*.py")), Path(kikuchi_experiments.command.__file__)]
     return [
         (f"{path.name}:{node.name}", node)
-        for path in sorted(folder.rglob("*.py"))
+        for path in paths
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
         if isinstance(node, ast.FunctionDef)
     ]
@@ -207,13 +211,24 @@ def test_the_list_of_commands_says_what_the_commands_say() -> None:
     from pkgutil import iter_modules
 
     from kikuchi.cli import commands
-    from kikuchi.cli.main import SUMMARIES, app
+    from kikuchi.cli.main import EXTERNAL, SUMMARIES, app
 
     modules = {module.name.replace("_", "-") for module in iter_modules(commands.__path__)}
-    assert set(SUMMARIES) == modules
+    assert set(SUMMARIES) == modules | set(EXTERNAL) and not modules & set(EXTERNAL)
     found = typer.main.get_command(app).commands  # type: ignore[attr-defined]
     for name, command in found.items():
         assert " ".join(command.help.split("\n\n")[0].split()) == SUMMARIES[name], name
+
+
+def test_without_the_experiments_their_command_says_how_to_get_them(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(importlib.metadata, "entry_points", lambda **_: ())
+    for words in ([], ["WH-E1", "--quick"], ["--json", "-"]):
+        cli_runner.fails(["reproduce", *words], "pip install './experiments[data]' in a clone")
+    shown = cli_runner.run("reproduce", "--help")
+    assert shown.exit_code == 0 and "./experiments[data]" in shown.stdout
+    assert cli_runner.run("examples").exit_code == 0
 
 
 def test_a_command_loads_no_other() -> None:

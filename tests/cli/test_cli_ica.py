@@ -14,10 +14,10 @@ from cli_runner import fails, run
 pytest.importorskip("sklearn")
 
 from kikuchi.cli import folders
-from kikuchi.data.brain import simulate_brain
 from kikuchi.data.speech import speech_like
 from kikuchi.ica.measures import column_angles, matched_correlation
 from kikuchi.ica.recordings import read_recording, write_wav
+from kikuchi_experiments.data.brain import simulate_brain
 
 MIXING = np.array([[1.0, 0.3], [-0.5, 1.0], [0.2, 0.8]])
 

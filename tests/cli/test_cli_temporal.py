@@ -232,7 +232,7 @@ def test_tables_have_the_names_of_the_columns(data: Path, tmp_path: Path) -> Non
     bare.write_text("\n".join(data.read_text().splitlines()[1:]) + "\n")
     words = ["temporal", "sample", "hmm"]
     more = ["--iterations", "2", "--steps", "2", "--table", str(table)]
-    for source, names in ((data, "state0,a,b"), (bare, "state0,output0,output1")):
+    for source, names in ((data, "state0,a,b"), (bare, "state0,column0,column1")):
         assert run(*words, str(source), *more).exit_code == 0
         assert table.read_text().splitlines()[0] == names
 

@@ -22,7 +22,7 @@ from kikuchi.core import parallel
 from kikuchi.core.budget import Budget
 from kikuchi.core.cluster import DaskCluster, open_cluster, optional_cluster
 from kikuchi.core.errors import KikuchiError
-from kikuchi.reproduce import reproduce
+from kikuchi_experiments import reproduce
 
 
 def square(x: int) -> int:

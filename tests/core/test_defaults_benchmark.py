@@ -6,7 +6,17 @@ import warnings
 
 import pytest
 from benchmarks.defaults import command
-from benchmarks.defaults.frame import Contender, Task, markdown, run, verdicts
+from benchmarks.defaults.frame import (
+    Contender,
+    Entry,
+    Kept,
+    Kind,
+    Task,
+    markdown,
+    run,
+    time_ratios,
+    verdicts,
+)
 
 
 def _warns(data: float, seed: int) -> float:
@@ -65,3 +75,33 @@ def test_every_family_has_both_kinds_of_tables(family):
     for task in command.tasks_of(family):
         assert task.choosing and task.reporting
         assert {contender.kind for contender in task.contenders} >= {"ours", "baseline"}
+
+
+def test_fits_that_two_tasks_score_are_made_once_and_warn_every_time():
+    kept: Kept[float] = Kept()
+    made = []
+
+    def fit() -> float:
+        made.append(1)
+        warnings.warn("learnt little", UserWarning, stacklevel=2)
+        return 2.0
+
+    scores = [Contender("A()", "ours", lambda data, seed: kept((data, seed), fit))]
+    tasks = [_task(contenders=scores, reporting={"b": lambda: 0.0}, seeds=(0,)) for _ in range(2)]
+    entries = [entry for task in tasks for entry in run(task)]
+    assert made == [1]
+    assert [entry.said for entry in entries] == [("UserWarning: learnt little",)] * 2
+
+
+def test_ratios_of_times_are_medians_over_tables():
+    def entry(name: str, kind: Kind, table: str, seconds: float) -> Entry:
+        return Entry("densities", table, name, kind, 0.0, seconds, ())
+
+    times = {"a": (6.0, 2.0), "b": (8.0, 1.0), "c": (10.0, 10.0)}
+    entries = [entry("Ours()", "ours", t, ours) for t, (ours, _) in times.items()]
+    entries += [entry("Peer()", "peer", t, peer) for t, (_, peer) in times.items()]
+    assert list(time_ratios(entries)) == ["Median CPU time of `Ours()` over that of `Peer()` 3."]
+
+
+def test_tables_are_chosen_by_a_word():
+    assert {entry.table for entry in run(_task(), named="c")} == {"c"}

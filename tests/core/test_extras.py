@@ -11,6 +11,7 @@ from importlib import import_module
 import pytest
 from tests.docs.project_tools import ROOT
 
+import kikuchi
 from kikuchi.core.errors import MissingExtraError
 from kikuchi.core.extras import EXTRAS, extras_named
 
@@ -26,12 +27,24 @@ def without(packages: str, program: str) -> subprocess.CompletedProcess[str]:
 
 
 def test_the_extras_are_those_of_the_project() -> None:
-    stated = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
+    library, beside = (
+        tomllib.loads((ROOT / folder / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+        for folder in (".", "experiments")
+    )
+    stated = dict(library["optional-dependencies"])
+    stated["experiments"] = [beside["name"], *beside["optional-dependencies"]["data"][1:]]
     for extra, packages in EXTRAS.items():
-        lines = stated["project"]["optional-dependencies"][extra]
-        assert {line.partition(">=")[0] for line in lines} == {
-            {"sklearn": "scikit-learn"}.get(package, package) for package in packages
+        assert {line.partition(">=")[0] for line in stated[extra]} == {
+            {"sklearn": "scikit-learn", "kikuchi_experiments": "kikuchi-experiments"}.get(p, p)
+            for p in packages
         }
+
+
+def test_the_experiments_have_the_version_of_the_library() -> None:
+    text = (ROOT / "experiments" / "pyproject.toml").read_text(encoding="utf-8")
+    project = tomllib.loads(text)["project"]
+    assert project["version"] == kikuchi.__version__
+    assert project["dependencies"] == [f"kikuchi[learn]=={kikuchi.__version__}"]
 
 
 def test_only_packages_of_extras_are_explained() -> None:

@@ -16,6 +16,7 @@ PACKAGES = [
     ".".join(("kikuchi", *stub.parent.relative_to(SOURCE).parts))
     for stub in sorted(SOURCE.rglob("__init__.pyi"))
 ]
+PACKAGES.append("kikuchi_experiments")
 
 
 @pytest.mark.parametrize("name", PACKAGES)
@@ -34,6 +35,14 @@ def test_every_name_of_a_stub_is_found_where_the_stub_says(name: str) -> None:
 def test_an_unknown_name_is_an_attribute_error() -> None:
     with pytest.raises(AttributeError, match="module 'kikuchi' has no attribute 'belief'"):
         _ = kikuchi.belief  # type: ignore[attr-defined]
+
+
+def test_a_name_that_moved_is_an_error_with_its_place() -> None:
+    place = "kikuchi_experiments.applications.detection.detect"
+    with pytest.raises(AttributeError, match=f"no attribute 'detect'; use {place}"):
+        _ = kikuchi.detect  # type: ignore[attr-defined]
+    module, _, name = place.rpartition(".")
+    assert callable(getattr(import_module(module), name))
 
 
 def test_a_stub_is_read_from_its_import_lines_only(tmp_path: Path) -> None:

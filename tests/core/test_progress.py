@@ -48,6 +48,13 @@ def test_a_run_that_reports_nothing_shows_its_phase():
     assert "start by ICA  0:0" in screen.getvalue()
 
 
+def test_the_next_run_is_shown_before_its_first_report():
+    with terminal() as screen, ProgressBar("jt") as bar:
+        bar(1, 10, residual=None, objective=None)
+        bar.relabel("bp")
+        wait_for(screen, "bp")
+
+
 def test_a_quick_run_shows_nothing():
     with terminal() as screen:
         with ProgressBar("bp"), phase("sweeps"):

@@ -15,13 +15,16 @@ import pytest
 from project_tools import ROOT
 
 import kikuchi
+from kikuchi_experiments.applications import detection
 
 ROOMS = ("boltzmann", "energy", "ica", "beliefnets", "bayesnn", "temporal", "flows", "neural")
 CODE = re.compile(r"\b(?:TEH|LIU|HOJ|WH|LAW)-[A-Z]\d+")
 
 
 def public() -> Iterator[tuple[str, Any]]:
-    """Names and what they stand for: those of the package and those of its families."""
+    """Names and what they stand for: those of the package, its families and symbol detection."""
+    for name in ("mimo", "channel_uses", "detect"):
+        yield name, getattr(detection, name)
     for name in kikuchi.__all__:
         if name not in ("__version__", "query"):  # the function `query` hides a package of its name
             yield name, getattr(kikuchi, name)
@@ -153,11 +156,13 @@ def test_options_state_their_defaults_as_they_are() -> None:
 
 
 def texts() -> Iterator[tuple[str, str, str]]:
-    """Where, the kind, and the text of every docstring and other text in the source."""
-    for path in sorted((ROOT / "src" / "kikuchi").rglob("*.py")):
+    """Where, the kind, and the text of every docstring and other text in the source; that of the
+    experiments themselves, which are called by their codes, is left out.
+    """
+    beside = ROOT / "experiments/src/kikuchi_experiments"
+    folders = [ROOT / "src/kikuchi", beside / "applications", beside / "data"]
+    for path in [path for folder in folders for path in sorted(folder.rglob("*.py"))]:
         where = str(path.relative_to(ROOT))
-        if "/reproduce/" in where:  # experiments are called by their codes
-            continue
         tree = ast.parse(path.read_text(encoding="utf-8"))
         documents = set()
         for node in ast.walk(tree):

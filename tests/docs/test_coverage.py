@@ -60,6 +60,9 @@ def small_project(tmp_path: Path) -> Path:
     for folder in ("src/kikuchi/graphs", "tests/graphs", "docs"):
         (tmp_path / folder).mkdir(parents=True)
     (tmp_path / "src/kikuchi/graphs/a.py").write_text('"""Rows TEH-M1, M3."""\n')
+    beside = tmp_path / "experiments/src/kikuchi_experiments"
+    beside.mkdir(parents=True)
+    (beside / "b.py").write_text('"""Row TEH-M1."""\n')
     (tmp_path / "tests/graphs/test_a.py").write_text("# TEH-M1\ndef test_directed(): ...\n")
     return tmp_path
 
@@ -80,6 +83,7 @@ def claim(row_id: str, **changes: object) -> object:
     ("row", "fault"),
     [
         (claim("TEH-M1"), None),
+        (claim("TEH-M1", modules=("kikuchi_experiments/b.py",)), None),
         (claim("TEH-M3", tests=("graphs/test_a.py::test_directed",)), None),
         (claim("TEH-T1", modules=()), "does not cite it"),
         (claim("TEH-M3"), "cite it there or name the test function"),
@@ -117,4 +121,7 @@ def test_unknown_rows_in_the_source_and_a_stale_page_are_faults(small_project: P
 
 def test_rows_cited_by_a_module_but_claimed_by_no_entry_are_listed(small_project: Path) -> None:
     listed = {"TEH-M1": claim("TEH-M1"), "TEH-M3": claim("TEH-M3", modules=())}
-    assert coverage.unclaimed(listed, small_project) == ["graphs/a.py: TEH-M3 (done)"]
+    assert coverage.unclaimed(listed, small_project) == [
+        "graphs/a.py: TEH-M3 (done)",
+        "kikuchi_experiments/b.py: TEH-M1 (done)",
+    ]

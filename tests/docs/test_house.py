@@ -30,17 +30,20 @@ def test_the_project_keeps_the_rules() -> None:
 @pytest.mark.parametrize(
     ("name", "source"),
     [
-        ("methods/bp.py", "from kikuchi.graphs.factor_graph import FactorGraph"),
-        ("methods/bp.py", "from kikuchi.methods.kernels import bp_binary"),
-        ("methods/bp.py", "from .kernels import bp_binary"),
-        ("graphs/formats/uai.py", "from ..factor_graph import FactorGraph"),
-        ("graphs/formats/uai.py", "import kikuchi.core.errors"),
-        ("cli/main.py", "from kikuchi import __version__"),
-        ("cli/main.py", "from kikuchi import infer, read"),
-        ("plots/beliefs.py", "from kikuchi.core.trace import Trace"),
-        ("reports/page.py", "from kikuchi.data import grids"),
-        ("__init__.py", "from kikuchi.cli.main import main"),
-        ("graphs/binary.py", "import numpy as np\nfrom dataclasses import dataclass"),
+        ("kikuchi/methods/bp.py", "from kikuchi.graphs.factor_graph import FactorGraph"),
+        ("kikuchi/methods/bp.py", "from kikuchi.methods.kernels import bp_binary"),
+        ("kikuchi/methods/bp.py", "from .kernels import bp_binary"),
+        ("kikuchi/graphs/formats/uai.py", "from ..factor_graph import FactorGraph"),
+        ("kikuchi/graphs/formats/uai.py", "import kikuchi.core.errors"),
+        ("kikuchi/cli/main.py", "from kikuchi import __version__"),
+        ("kikuchi/cli/main.py", "from kikuchi import infer, read"),
+        ("kikuchi/plots/beliefs.py", "from kikuchi.core.trace import Trace"),
+        ("kikuchi/reports/page.py", "from kikuchi.data import grids"),
+        ("kikuchi/__init__.py", "from kikuchi.cli.main import main"),
+        ("kikuchi/graphs/binary.py", "import numpy as np\nfrom dataclasses import dataclass"),
+        ("kikuchi_experiments/runner.py", "from kikuchi.cli.command import finish"),
+        ("kikuchi_experiments/runner.py", "from kikuchi.data.digits import digits"),
+        ("kikuchi_experiments/toys/toys.py", "from kikuchi_experiments.runner import reproduce"),
     ],
 )
 def test_imports_that_go_down_are_allowed(name: str, source: str) -> None:
@@ -50,18 +53,21 @@ def test_imports_that_go_down_are_allowed(name: str, source: str) -> None:
 @pytest.mark.parametrize(
     ("name", "source"),
     [
-        ("graphs/binary.py", "from kikuchi.methods.method import Method"),
-        ("graphs/binary.py", "def f():\n    from kikuchi.methods import method"),
-        ("graphs/formats/uai.py", "from ...methods import method"),
-        ("graphs/binary.py", "from kikuchi import infer"),
-        ("graphs/binary.py", "import kikuchi"),
-        ("plots/beliefs.py", "from kikuchi.graphs.factor_graph import FactorGraph"),
-        ("core/trace.py", "from kikuchi.plots import beliefs"),
-        ("methods/bp.py", "from kikuchi.data import grids"),
-        ("boltzmann/estimators/rbm.py", "from kikuchi.ica import priors"),
-        ("reports/page.py", "from kikuchi.cli import main"),
-        ("attic/old.py", "import numpy"),
-        ("methods/registry.py", "METHODS = {'x': 'kikuchi.neural.region_networks:Renn'}"),
+        ("kikuchi/graphs/binary.py", "from kikuchi.methods.method import Method"),
+        ("kikuchi/graphs/binary.py", "def f():\n    from kikuchi.methods import method"),
+        ("kikuchi/graphs/formats/uai.py", "from ...methods import method"),
+        ("kikuchi/graphs/binary.py", "from kikuchi import infer"),
+        ("kikuchi/graphs/binary.py", "import kikuchi"),
+        ("kikuchi/plots/beliefs.py", "from kikuchi.graphs.factor_graph import FactorGraph"),
+        ("kikuchi/core/trace.py", "from kikuchi.plots import beliefs"),
+        ("kikuchi/methods/bp.py", "from kikuchi.data import grids"),
+        ("kikuchi/boltzmann/estimators/rbm.py", "from kikuchi.ica import priors"),
+        ("kikuchi/reports/page.py", "from kikuchi.cli import main"),
+        ("kikuchi/attic/old.py", "import numpy"),
+        ("kikuchi/cli/main.py", "from kikuchi_experiments.runner import reproduce"),
+        ("kikuchi/cli/main.py", "import kikuchi_experiments"),
+        ("kikuchi/cli/main.py", "PATH = 'kikuchi_experiments.command:reproduce'"),
+        ("kikuchi/methods/registry.py", "METHODS = {'x': 'kikuchi.neural.region_networks:Renn'}"),
     ],
 )
 def test_imports_that_do_not_are_faults(name: str, source: str) -> None:
@@ -100,19 +106,21 @@ def test_notes_long_modules_and_classes_among_kernels_are_found() -> None:
     note = "x = 1  # TO" + "DO later\n"
     assert len(list(house.note_faults(note))) == 1
     assert list(house.note_faults("x = 'to do'  # a plain comment\n")) == []
-    assert len(list(house.length_faults("graphs/x.py", "\n" * 601))) == 1
-    assert list(house.length_faults("graphs/x.py", "\n" * 600)) == []
+    assert len(list(house.length_faults("kikuchi/graphs/x.py", "\n" * 601))) == 1
+    assert list(house.length_faults("kikuchi/graphs/x.py", "\n" * 600)) == []
     assert len(list(house.class_faults(ast.parse("class A: ...")))) == 1
     assert list(house.class_faults(ast.parse("class A(NamedTuple): ..."))) == []
 
 
 def test_a_class_name_that_stands_twice_is_a_fault(tmp_path: Path) -> None:
-    source = tmp_path / "src" / "kikuchi"
-    for room in ("core", "graphs"):
-        (source / room).mkdir(parents=True)
-        (source / room / "things.py").write_text("class Thing:\n    pass\n")
-    (source / "__init__.pyi").write_text("")
-    assert any("class Thing stands in core/things.py" in fault for fault in house.check(tmp_path))
+    for folder in ("src/kikuchi/core", "experiments/src/kikuchi_experiments"):
+        (tmp_path / folder).mkdir(parents=True)
+        (tmp_path / folder / "things.py").write_text("class Thing:\n    pass\n")
+    (tmp_path / "src" / "kikuchi" / "__init__.pyi").write_text("")
+    (fault,) = house.check(tmp_path)
+    assert fault.startswith(
+        "class Thing stands in kikuchi/core/things.py, kikuchi_experiments/things.py"
+    )
 
 
 def test_machine_paths_are_found_in_any_file(tmp_path: Path) -> None:
@@ -135,14 +143,13 @@ def test_import_kikuchi_stays_light() -> None:
 
 def test_processes_are_started_in_one_place() -> None:
     source = ast.parse("def work():\n    from concurrent.futures import ProcessPoolExecutor\n")
-    (fault,) = house.start_faults("ica/fitting.py", source)
+    (fault,) = house.start_faults("kikuchi/ica/fitting.py", source)
     assert fault == "line 2: imports concurrent; call core.parallel.map"
-    assert list(house.start_faults("core/worker_processes.py", source)) == []
-    assert list(house.start_faults("ica/fitting.py", ast.parse("import threading"))) == []
+    assert list(house.start_faults("kikuchi/core/worker_processes.py", source)) == []
+    assert list(house.start_faults("kikuchi/ica/fitting.py", ast.parse("import threading"))) == []
 
 
 def test_cycles_are_found_wherever_the_import_stands(tmp_path: Path) -> None:
-    source = tmp_path / "kikuchi"
     files = {
         "__init__.py": "",
         "core/__init__.py": "",
@@ -153,10 +160,10 @@ def test_cycles_are_found_wherever_the_import_stands(tmp_path: Path) -> None:
         "core/e.py": "from kikuchi.core.a import f",
     }
     for name, text in files.items():
-        path = source / name
+        path = tmp_path / "src" / "kikuchi" / name
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text)
-    cycles = house.import_cycles(source)
+    cycles = house.import_cycles(house.modules(tmp_path))
     assert cycles == [["kikuchi.core.a", "kikuchi.core.b", "kikuchi.core.c"]]
     assert list(house.cycle_faults(cycles, 1)) == []
     assert "1 import cycles, at most 0" in next(house.cycle_faults(cycles, 0))

@@ -111,7 +111,7 @@ def files_of_ica(rng: np.random.Generator) -> None:
     import nibabel
     from scipy.io import wavfile
 
-    from kikuchi.data.brain import simulate_brain
+    from kikuchi_experiments.data.brain import simulate_brain
 
     bits = (rng.random((400, 3)) < 0.4).astype(float)
     noise = 0.1 * rng.normal(size=(400, 4))

@@ -85,7 +85,24 @@ def test_the_wheel_holds_what_the_package_needs(wheel: Path) -> None:
         assert "kikuchi = kikuchi.cli.startup:main" in archive.read(entry).decode()
     assert {"kikuchi/py.typed", "kikuchi/__init__.pyi"} <= set(names)
     assert any("data/models/asia" in name for name in names)
-    assert all(name.startswith("kikuchi") for name in names)  # no tests, no documents
+    # no tests, documents or experiments
+    assert all(name.startswith(("kikuchi/", "kikuchi-")) for name in names)
+
+
+def test_the_wheel_of_the_experiments_holds_their_settings_and_results(tmp_path: Path) -> None:
+    pytest.importorskip("hatchling")
+    build = [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", tmp_path]
+    done = run(*build, cwd=ROOT / "experiments")
+    assert done.returncode == 0, done.stdout + done.stderr
+    (path,) = tmp_path.glob("*.whl")
+    with zipfile.ZipFile(path) as archive:
+        names = archive.namelist()
+        (entry,) = (n for n in names if n.endswith("entry_points.txt"))
+        assert "reproduce = kikuchi_experiments.command:reproduce" in archive.read(entry).decode()
+    assert all(name.startswith("kikuchi_experiments") for name in names)
+    source = ROOT / "experiments" / "src"
+    files = [p for p in source.rglob("*") if p.suffix in (".json", ".toml")]
+    assert len(files) > 60 and {p.relative_to(source).as_posix() for p in files} <= set(names)
 
 
 def test_the_core_answers(core_only: Path, tmp_path: Path) -> None:
@@ -103,6 +120,14 @@ def test_a_missing_extra_is_one_line_with_the_way_out(core_only: Path, tmp_path:
     done = run(core_only, "-m", "kikuchi", "train", "rbm", "rows.csv", "--out", "m", cwd=tmp_path)
     assert done.returncode == 2 and "pip install '.[learn]'" in done.stderr
     assert "Traceback" not in done.stderr and len(done.stderr.strip().splitlines()) <= 2
+
+
+def test_without_the_experiments_one_line_says_how_to_get_them(
+    core_only: Path, tmp_path: Path
+) -> None:
+    done = run(core_only, "-m", "kikuchi", "reproduce", "WH-E1", "--quick", cwd=tmp_path)
+    assert done.returncode == 2 and "pip install './experiments[data]'" in done.stderr
+    assert len(done.stderr.strip().splitlines()) == 1
 
 
 @pytest.mark.slow
@@ -127,7 +152,7 @@ def test_the_commands_of_the_readme_run_with_the_newest_versions(
     venv.create(tmp_path / "env", with_pip=True)
     commands = tmp_path / "env" / "bin"
     install = [commands / "python", "-m", "pip", "install", "--quiet", "--no-compile"]
-    done = run(*install, f"{wheel}[learn]", cwd=tmp_path, seconds=1200)
+    done = run(*install, f"{wheel}[learn]", ROOT / "experiments", cwd=tmp_path, seconds=1200)
     if done.returncode and "No matching distribution" in done.stderr:
         pytest.skip("the registry is not reached from here")
     assert done.returncode == 0, done.stderr

@@ -9,7 +9,6 @@ import numpy as np
 import pytest
 
 from kikuchi.core.errors import DataError, KikuchiError, MethodError, MissingExtraError
-from kikuchi.data.brain import brain_file, simulate_brain
 from kikuchi.ica.fmri import (
     brain_mask,
     components_of,
@@ -25,6 +24,7 @@ from kikuchi.ica.fmri import (
 from kikuchi.ica.infomax.infomax_ica import InfomaxICA
 from kikuchi.ica.recording import Recording
 from kikuchi.ica.recordings import read_recording
+from kikuchi_experiments.data.brain import brain_file, simulate_brain
 
 nibabel = pytest.importorskip("nibabel")
 

@@ -153,7 +153,7 @@ def test_sensors_that_a_part_of_the_samples_shows_to_differ_are_tested_with_more
 
 
 def test_the_exponential_of_weights_is_that_of_the_library():
-    from kikuchi.ica.kernels.weighted import exponential
+    from kikuchi.engines.sites.kernels.half_line import exponential
 
     x = -np.concatenate([np.linspace(0.0, 5.0, 400), np.logspace(-12.0, 2.84, 400)])
     found = np.array([exponential(value) for value in x])
@@ -219,7 +219,7 @@ def test_a_file_keeps_how_well_everything_is_known(tmp_path):
 
 
 def test_many_halves_at_once_agree_with_one_at_a_time():
-    from kikuchi.ica.kernels.half_line import moments_of_many, scaled
+    from kikuchi.engines.sites.kernels.half_line import moments_of_many, scaled
 
     x = np.concatenate([-np.logspace(4, -3, 200), np.linspace(0.0, 30.0, 100)])
     found = np.empty((3, x.size))

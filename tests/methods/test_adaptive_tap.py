@@ -15,7 +15,7 @@ import pytest
 import kikuchi as kk
 from kikuchi import Budget
 from kikuchi.core.errors import BudgetError, ModelError
-from kikuchi.methods.adaptive_tap import Cavity, GaussianSites, SpinSites
+from kikuchi.engines.sites.dense import Cavity, GaussianSites, SpinSites
 from spin_oracle import error_slopes, random_spins
 
 

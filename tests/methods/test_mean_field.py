@@ -408,7 +408,7 @@ def test_time_budget_returns_a_bound_marked(zeros: bool) -> None:
 def test_interrupt_returns_the_best_so_far(monkeypatch: pytest.MonkeyPatch) -> None:
     graph = big_grid(zeros=True)
     calls = 0
-    original = mean_field._TableEngine.sweeps
+    original = mean_field.TableSweeps.sweeps
 
     def interrupted(self, *arguments):  # type: ignore[no-untyped-def]
         nonlocal calls
@@ -417,7 +417,7 @@ def test_interrupt_returns_the_best_so_far(monkeypatch: pytest.MonkeyPatch) -> N
             raise KeyboardInterrupt
         return original(self, *arguments)
 
-    monkeypatch.setattr(mean_field._TableEngine, "sweeps", interrupted)
+    monkeypatch.setattr(mean_field.TableSweeps, "sweeps", interrupted)
     beliefs = kk.infer(graph, "mf")
     assert beliefs.stopped == "interrupted"
     assert not beliefs.converged

@@ -15,10 +15,12 @@ import kikuchi as kk
 from kikuchi.core.budget import Budget
 from kikuchi.core.errors import BudgetError, ImpossibleEvidenceError, ModelError
 from kikuchi.core.run import StepAborted
-from kikuchi.engines.regions.engine import DoubleLoop, RegionBeliefs
+from kikuchi.engines.regions.double_loop import DoubleLoop
+from kikuchi.engines.regions.engine import RegionBeliefs
+from kikuchi.engines.regions.penalty import PenalisedEnergy
 from kikuchi.engines.run import MethodRun, Solution
 from kikuchi.graphs.regions.region_graph import Region, RegionGraph
-from kikuchi.methods.kikuchi import Kikuchi, PenalisedEnergy
+from kikuchi.methods.kikuchi import Kikuchi
 from oracle import enumerate_exact, random_model
 
 

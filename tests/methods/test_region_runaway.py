@@ -7,7 +7,8 @@ import pytest
 
 from kikuchi import Budget, grid, infer, random_graph, read
 from kikuchi.core.errors import BudgetError
-from kikuchi.engines.regions.engine import DoubleLoop, RegionBeliefs
+from kikuchi.engines.regions.double_loop import DoubleLoop
+from kikuchi.engines.regions.engine import RegionBeliefs
 from kikuchi.graphs.regions.builders import region_graph
 from kikuchi.methods.kikuchi import Kikuchi
 
@@ -40,14 +41,14 @@ def test_a_state_can_be_taken_up_again() -> None:
     beliefs = RegionBeliefs(region_graph(grid(4, 4), "faces"), Budget())
     loop = DoubleLoop(beliefs)
     loop.inner_sweep()
-    kept, beliefs_in_place = loop.state.copy(), beliefs.b
+    kept, beliefs_in_place = loop.now.copy(), beliefs.b
     energy = beliefs.free_energy()
     loop.outer_step()
     loop.inner_sweep()
     assert beliefs.free_energy() != energy
-    loop.state.assign(kept)
+    loop.now.assign(kept)
     assert beliefs.free_energy() == energy
-    assert beliefs.b is beliefs_in_place and loop.state.b is beliefs.b
+    assert beliefs.b is beliefs_in_place and loop.now.b is beliefs.b
 
 
 @pytest.mark.parametrize("seed", range(6))

@@ -192,7 +192,7 @@ def test_weights_of_one_are_belief_propagation() -> None:
             assert engine.arithmetic == arithmetic
         assert bp.converged
         np.testing.assert_allclose(engine.marginals(), bp.flat_marginals, atol=1e-9)
-        np.testing.assert_allclose(engine.factor_tables(), bp.flat_factors, atol=1e-9)
+        np.testing.assert_allclose(engine.factor_marginals(), bp.flat_factors, atol=1e-9)
         assert engine.log_z() + graph.log_constant == pytest.approx(bp.log_z, abs=1e-9)
         if graph.is_forest:
             continue
@@ -255,7 +255,7 @@ def test_informations_are_those_of_the_beliefs() -> None:
     engine = ReweightedMessages(graph, weights)
     engine.sweeps(300)
     tables, marginals = (
-        engine.factor_tables(),
+        engine.factor_marginals(),
         np.split(engine.marginals(), graph.state_offsets[1:-1]),
     )
     for a, found in enumerate(engine.informations()):

@@ -13,7 +13,7 @@ from kikuchi.core.errors import ImpossibleEvidenceError
 from kikuchi.methods.junction_tree import JunctionTree
 from kikuchi.neural import beliefs, chain_graph, crf_loss, log_z, marginals, pairwise_tables
 from kikuchi.neural.differentiable import kernel_of
-from kikuchi.neural.fixed_points import TreeSolver
+from kikuchi.neural.fixed_points import Solver
 from kikuchi.neural.forests import ForestSolver
 from kikuchi.neural.solvers import solver_for
 from oracle import enumerate_exact
@@ -79,7 +79,7 @@ def test_the_response_equals_that_of_the_junction_tree(seed: int) -> None:
     rng = np.random.default_rng(seed)
     graph = random_forest(rng)
     forest = solver_for(graph, JunctionTree(), kk.Budget())
-    tree = TreeSolver(graph, JunctionTree(), kk.Budget())
+    tree = Solver(graph, JunctionTree(), kk.Budget())
     tables = rng.normal(size=graph.log_tables.size)
     along = rng.normal(size=int(graph.state_offsets[-1])), rng.normal(size=tables.size)
     found, exact = forest.solve(tables), tree.solve(tables)

@@ -7,8 +7,8 @@ import pytest
 
 import kikuchi as kk
 from kikuchi.engines.regions.engine import RegionBeliefs
+from kikuchi.engines.regions.penalty import PenalisedEnergy
 from kikuchi.graphs.regions.builders import region_graph
-from kikuchi.methods.kikuchi import PenalisedEnergy
 from kikuchi.neural.attention import NetworkDescent, _functions, padded_roots
 
 jax = pytest.importorskip("jax")

@@ -213,3 +213,11 @@ def test_numbers_with_an_x_name_variables_without_names():
     assert answer["x3"]["1"] == answer[3]["1"] == answer["3"]["1"]
     assert kk.infer(grid, "jt", evidence={0: 1})["x3"][1] == pytest.approx(answer["x3"]["1"])
     assert kk.query(grid, joint=("x3", 1))["x1"]["0"] == kk.query(grid, joint=(3, 1))[1]["0"]
+
+
+def test_certain_states_need_no_percentages() -> None:
+    given = (["a", "b", "c"], [], [["no", "yes"]] * 3, [[1.0, 0.0]] * 3)
+    texts = [t.get_text() for t in draw_network(*given, percentages=False).axes[0].texts]
+    assert texts == ["a", "no", "yes", "b", "no", "yes", "c", "no", "yes"]
+    narrow, usual = draw_network(*given, percentages=False), draw_network(*given)
+    assert narrow.get_figwidth() < usual.get_figwidth()

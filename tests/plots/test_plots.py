@@ -327,3 +327,28 @@ def test_the_axis_of_a_forecast_has_the_numbers_of_the_rows() -> None:
     points, course = figure.axes[0].get_lines()
     np.testing.assert_array_equal(points.get_xdata(), np.arange(300, 400))
     np.testing.assert_array_equal(course.get_xdata(), np.arange(400, 405))
+
+
+def test_the_axis_of_states_has_the_numbers_of_the_rows() -> None:
+    from kikuchi.plots.temporal import coloured_series, probabilities
+
+    data, states = np.zeros((4, 1)), np.array([0, 0, 1, 1])
+    for figure in (
+        coloured_series(data, states, first=1),
+        probabilities([np.full((4, 2), 0.5)], first=1),
+    ):
+        assert figure.axes[0].get_xlim() == (1.0, 4.0)
+
+
+def test_one_number_has_no_panel_of_its_own() -> None:
+    trace = Trace(objective_name="log-likelihood")
+    trace.record(1, objective=-3.0)
+    trace.record(2, residual=0.1, objective=-2.0)
+    assert [axes.get_title("left") for axes in plots.convergence({"hmm": trace}).axes] == [
+        "Log-likelihood"
+    ]
+
+
+def test_states_that_are_numbers_are_not_read_with_their_probabilities() -> None:
+    figure = plots.marginal_bars([np.array([0.25, 0.75])])
+    assert [text.get_text() for text in figure.axes[0].texts] == ["0: 0.250", "1: 0.750"]

@@ -229,7 +229,7 @@ def test_results_pickle_show_themselves_and_are_short_in_a_terminal() -> None:
 def test_help_says_every_argument() -> None:
     for name, function in functions_with_a_budget().items():
         said = inspect.getdoc(function) or ""
-        if name in ("Method.run", "Learner.fit", "predict_file", "compare", "detect"):
+        if name in ("Method.run", "Learner.fit", "predict_file", "compare"):
             continue  # they point at another function, or tell it in sentences
         missing = [p for p in _names(function) if p not in said and p not in ("self", "options")]
         assert not missing, (name, missing)

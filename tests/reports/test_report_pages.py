@@ -343,3 +343,17 @@ def _sampled(graph: kk.FactorGraph, folder: Path) -> Path:
     path = folder / "rows.csv"
     path.write_text("\n".join(lines) + "\n")
     return path
+
+
+def test_bounds_have_the_digits_of_their_distance_and_are_rounded_outwards() -> None:
+    from types import SimpleNamespace
+
+    from kikuchi.reports import wording
+
+    def words(low: float, high: float) -> str:
+        return wording.bounds(SimpleNamespace(log_z_lower=low, log_z_upper=high))  # type: ignore[arg-type]
+
+    assert words(1375.945305526, 2355.007047639) == "[1375.9, 2355.1]"
+    assert words(166.0339054, 166.0339954) == "[166.0339054, 166.0339954]"
+    assert words(166.03127, 166.04931) == "[166.0312, 166.0494]"
+    assert words(2.0, 2.0) == "exact"

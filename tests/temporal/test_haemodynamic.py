@@ -82,7 +82,7 @@ def test_gradient_fit_and_forecast() -> None:
 def test_small_real_scans(tmp_path: Path) -> None:
     pytest.importorskip("nitime")
     nibabel = pytest.importorskip("nibabel")
-    from kikuchi.data.brain import brain_file
+    from kikuchi_experiments.data.brain import brain_file
 
     scans = np.asarray(nibabel.load(brain_file("fmri1")).dataobj, dtype=float).reshape(-1, 40)
     inside = scans[scans.mean(axis=1) > 0.5 * scans.mean(axis=1).max()]

@@ -10,7 +10,7 @@ from scipy.integrate import quad
 from scipy.special import log_ndtr
 
 from kikuchi.core.errors import KikuchiError
-from kikuchi.temporal.kernels.tilted import probit_gain
+from kikuchi.engines.sites.kernels.half_line import probit_gain
 from kikuchi.temporal.moments.emissions import EMISSIONS
 from kikuchi.temporal.moments.inference import (
     expectation_propagation,

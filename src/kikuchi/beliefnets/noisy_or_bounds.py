@@ -172,10 +172,10 @@ class DiagnosisModel:
         """Probabilities of the causes given `findings` {finding: 0 or 1} by `sweeps` of Gibbs
         sampling with the seed `random_state`: a reference.
         """
-        from kikuchi.beliefnets.kernels.noisy_or import gibbs_causes
+        from kikuchi.beliefnets.kernels.noisy_or import CauseEdges, gibbs_causes
 
         present, odds, _ = self._split(findings)
-        first, places, weights = _edges(self.weights[:, present])
+        edges = CauseEdges(*_edges(self.weights[:, present]))
         rng = generator(random_state)
         state, means = np.ones(len(odds)), np.zeros(len(odds))
         words = kernel_seeds(rng, 1)
@@ -183,7 +183,7 @@ class DiagnosisModel:
         burn = max(sweeps // 10, 1)
         for count in (burn, sweeps):
             means[:] = 0.0
-            gibbs_causes(leaks, odds, first, places, weights, state, count, words, means)
+            gibbs_causes(leaks, odds, edges, state, count, words, means)
         return means / sweeps
 
     def sample(self, count: int, random_state: Seed = None) -> tuple[Array, Array]:

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import KW_ONLY, dataclass
 from itertools import pairwise
-from typing import Any, ClassVar, Literal, NamedTuple, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple, Self
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -27,6 +27,9 @@ from kikuchi.training.checkpoint import Arrays, check_sizes, read_labels
 from kikuchi.training.estimator import Estimator, check_is_fitted, validate_data
 from kikuchi.training.resuming import StateFile, fit_checkpoint, iterate_resumable
 from kikuchi.training.trainer import limited_threads
+
+if TYPE_CHECKING:
+    from kikuchi.beliefnets.kernels.threshold import ThresholdLayers
 
 _HOTTEST, _FACTOR, _COLDEST = 1000.0, 0.8, 1e-3
 _MOST_SWEEPS = 70
@@ -85,6 +88,13 @@ class ThresholdNetwork:
         ]
         return cls(sizes, np.concatenate([part.ravel() for part in parts]))
 
+    @property
+    def arrays(self) -> ThresholdLayers:
+        """What the compiled loops take, as views."""
+        from kikuchi.beliefnets.kernels.threshold import ThresholdLayers
+
+        return ThresholdLayers(self.weights, self.offsets, self.sizes, self.starts)
+
     def matrix(self, layer: int) -> Array:
         """Weights into a layer (inputs and a last row of biases, units), as a view."""
         first, last = self.offsets[layer - 1], self.offsets[layer]
@@ -122,8 +132,7 @@ class ThresholdNetwork:
         states[:, self.starts[-2] :] = targets
         objectives, trace = np.empty(len(rows)), np.full(_MOST_SWEEPS, np.nan)
         infer_hidden(
-            self.weights, self.offsets, self.sizes, self.starts, states,
-            temperatures() if anneal else np.empty(0), _MOST_SWEEPS, margin, printed,
+            self.arrays, states, temperatures() if anneal else np.empty(0), margin, printed,
             kernel_seeds(rng, 1), objectives, trace,
         )  # fmt: skip
         return HiddenStates(states, objectives, trace[~np.isnan(trace)])
@@ -430,10 +439,7 @@ class _Rounds:
         from kikuchi.beliefnets.kernels.threshold import perceptron_passes
 
         rate = float(np.abs(net.weights).mean())
-        perceptron_passes(
-            net.weights, net.offsets, net.sizes, net.starts, states, rate, _PASSES,
-            kernel_seeds(rng, 1),
-        )  # fmt: skip
+        perceptron_passes(net.arrays, states, rate, _PASSES, kernel_seeds(rng, 1))
 
 
 def _errors(net: ThresholdNetwork, rows: Array, targets: Array) -> float:

@@ -4,6 +4,10 @@ A step draws the visible units given the hidden ones, then the hidden ones given
 with hidden units use their means, which vary less than draws; pairs of connected hidden units use
 draws. The objective is the difference of the mean free energies of rows and chains, the sampled
 form of the contrastive free energy: near 0 when the chains look like the data.
+
+Centred directions are those of the machine written in (v - mu)' W (h - lambda), with mu and lambda
+the running means of the units over the rows: they stay the same if states 0 and 1 of a unit change
+places, and do not mix weights with biases.
 """
 
 from __future__ import annotations
@@ -19,6 +23,7 @@ from kikuchi.boltzmann.layers import Layer, Layers, workspace
 from kikuchi.boltzmann.parameters import MachineParameters
 from kikuchi.boltzmann.products import add_product, contrast
 from kikuchi.boltzmann.units import BinaryUnits
+from kikuchi.core.errors import MethodError
 from kikuchi.training.model import Parameters
 from kikuchi.training.rows import take_rows
 from kikuchi.training.rule import GradientEstimate, Ints, State
@@ -26,6 +31,8 @@ from kikuchi.training.rule import GradientEstimate, Ints, State
 Array = NDArray[Any]
 
 _BLOCK = 1024  # rows at once when chains are begun
+_MOVED = 0.01  # of the centres, towards the means of each batch
+_CENTRES = "centre_visible", "centre_hidden"
 
 
 @dataclass
@@ -77,6 +84,14 @@ class MachineSampler:
         hidden = rng.integers(0, 2, (count, m.n_hidden)).astype(m.dtype)
         return {"visible": visible, "hidden": hidden}
 
+    def centres(self, data: Any) -> State:
+        """Means over the rows of both layers, in machines without connections inside a layer."""
+        m = self.machine
+        if m.visible_weights is not None or m.hidden_weights is not None:
+            raise MethodError("option centred: only machines without connections inside a layer")
+        visible = np.asarray(data.mean(axis=0), m.dtype).ravel()
+        return dict(zip(_CENTRES, (visible, m.hidden.mean(m.hidden_field(visible))), strict=True))
+
     def clamp(
         self,
         batch: Array,
@@ -121,7 +136,21 @@ class MachineSampler:
             statistics.add(positive, 1.0 / len(positive.visible))
             for negative in negatives:
                 statistics.add(negative, -1.0 / (count * len(negative.visible)))
+        if _CENTRES[0] in self.state:
+            self._centre(statistics.ascent, positive)
         return statistics.estimate()
+
+    def _centre(self, ascent: Parameters, positive: MachinePhase) -> None:
+        """Turn a direction into the centred one, and let the centres follow the rows."""
+        mu, means = (self.state[name] for name in _CENTRES)
+        mu += _MOVED * (positive.visible.mean(axis=0) - mu)
+        means += _MOVED * (positive.hidden.mean.mean(axis=0) - means)
+        weights, on_visible, on_hidden = (
+            ascent[name] for name in ("weights", "visible_bias", "hidden_bias")
+        )
+        add_product(np.stack([mu, on_visible]), np.stack([on_hidden, means]), -1.0, weights)
+        on_visible -= weights @ means
+        on_hidden -= mu @ weights
 
 
 # ---------------------------------------------------------------------- statistics

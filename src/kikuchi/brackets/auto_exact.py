@@ -18,6 +18,7 @@ from kikuchi.engines.trees.engine import Watch
 from kikuchi.engines.trees.measured_speed import measured
 from kikuchi.engines.trees.plan import TreePlan, factor_targets, make_plan, unconditioned
 from kikuchi.engines.trees.slices import SlicedPlan
+from kikuchi.engines.trees.speed import NOMINAL
 from kikuchi.graphs.conditioned import expand_factors
 from kikuchi.graphs.factor_graph import FactorGraph
 from kikuchi.graphs.generators import complete
@@ -27,6 +28,7 @@ from kikuchi.methods.registry import METHODS
 
 _DEFAULT_SECONDS = 600.0  # default time limit of exact inference
 _TRIED = 2.0  # times the time left: exact inference is tried up to such a price
+_HOPELESS = 100.0  # times the time left, by a usual machine: the speed of this one does not matter
 _SCALINGS = 50.0  # propagations that meeting observed marginals may take
 _SURE = 0.1  # part of the time left below which it needs no answer in reserve
 
@@ -42,10 +44,10 @@ def least_cost(graph: FactorGraph, run: MethodRun) -> tuple[ExactCost, TreePlan]
 
 @functools.cache
 def _load_planner() -> None:
-    """Plan a model with a clique large enough for every step of a plan, and look up the speed of
-    the machine: compiled loops take a while to load, once per process.
+    """Plan a model with a clique large enough for every step of a plan: compiled loops take a while
+    to load, once per process.
     """
-    _ = make_plan(unconditioned(complete(12, seed=0)), "cheapest", None).seconds(measured())
+    _ = make_plan(unconditioned(complete(12, seed=0)), "cheapest", None).seconds()
 
 
 def by_junction_tree(plan: TreePlan, run: MethodRun, why: str) -> Solution | None:
@@ -141,13 +143,16 @@ class ExactCost:
         """The cost of a junction tree, or of its slices, beside the budget of a run."""
         budget = run.clock.budget
         least = "" if plan.complete else "at least "
-        seconds, needed, slices = plan.seconds(measured()), plan.bytes, ""
+        needed, slices = plan.bytes, ""
         if sliced is not None:
-            seconds, needed = sliced.seconds(measured()), sliced.plan.bytes
-            slices = f" in {sliced.count} slices"
-        need = f"width {least}{plan.width}, {least}{format_bytes(needed)}{slices}, {_time(seconds)}"
-        allowed = _time_left(run)
+            needed, slices = sliced.plan.bytes, f" in {sliced.count} slices"
         overfull = 0.0 if budget.bytes is None else needed / budget.bytes
+        allowed, seconds = _time_left(run), (sliced or plan).seconds(NOMINAL)
+        if plan.complete and overfull <= 1.0 and seconds <= _HOPELESS * allowed:
+            with run.clock.paused():  # measuring runs, and compiles, what such a plan does not need
+                speed = measured()
+            seconds = (sliced or plan).seconds(speed)
+        need = f"width {least}{plan.width}, {least}{format_bytes(needed)}{slices}, {_time(seconds)}"
         fits = sure = False
         if plan.given_up:
             why = f"the search for a junction tree took too long (width {least}{plan.width} so far)"

@@ -10,8 +10,8 @@ import typer
 from typer.core import TyperCommand, TyperGroup
 
 from kikuchi.cli.exit_codes import BAD_INPUT, OUTPUT_CLOSED
-from kikuchi.core.errors import KikuchiError
-from kikuchi.core.extras import extras_named
+from kikuchi.core.errors import KikuchiError, MissingExtraError
+from kikuchi.core.extras import extras_named, install
 from kikuchi.core.progress import CommandBar
 from kikuchi.core.text import one_line, printable
 
@@ -43,6 +43,10 @@ SUMMARIES = {
 """Every command, a module of `cli.commands` each, with what the list of commands says of it: the
 list is shown without loading any of them. A test holds it against the commands themselves."""
 
+EXTERNAL = {"reproduce": "experiments"}
+"""Commands of other packages, entry points of the group `kikuchi.commands`, and the extra of
+`core.extras` that installs each."""
+
 
 class LazyCommands(dict[str, Any]):
     """Commands by name, each loaded when it is first asked for."""
@@ -72,16 +76,39 @@ class LazyCommands(dict[str, Any]):
 
 def _loaded(name: str) -> Any:
     """The command of a module: its function of the same name, or its group of commands."""
+    if name in EXTERNAL:
+        return _external(name)
     word = name.replace("-", "_")
     module = import_module(f"kikuchi.cli.commands.{word}")
     if hasattr(module, "app"):
         group = typer.main.get_group(module.app)
         group.name = name
         return group
+    return _command(name, getattr(module, word))
+
+
+def _external(name: str) -> Any:
+    """The command of another package; one that raises an error where that is not installed."""
+    from importlib.metadata import entry_points
+
+    for entry in entry_points(group="kikuchi.commands", name=name):
+        return _command(name, entry.load())
+    message = f"'{name}' needs the package of the {EXTERNAL[name]}; {install(EXTERNAL[name])}"
+
+    def refuse(**_: Any) -> None:
+        raise MissingExtraError(message)
+
+    anything = {"ignore_unknown_options": True, "allow_extra_args": True}
+    return TyperCommand(
+        name, callback=refuse, help=message, context_settings=anything, rich_markup_mode=None
+    )
+
+
+def _command(name: str, function: Any) -> Any:
     from kikuchi.cli.estimators import EstimatorCommand
 
     one = typer.Typer(add_completion=False, rich_markup_mode=None, pretty_exceptions_enable=False)
-    one.command(name, cls=EstimatorCommand)(getattr(module, word))
+    one.command(name, cls=EstimatorCommand)(function)
     return typer.main.get_command(one)
 
 

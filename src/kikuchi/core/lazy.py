@@ -9,9 +9,10 @@ from __future__ import annotations
 
 import ast
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from importlib import import_module
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 from kikuchi.core.errors import MissingExtraError
@@ -30,9 +31,11 @@ def read_stub(stub: Path) -> dict[str, str]:
 
 
 def public_names(
-    package: str, file: str
+    package: str, file: str, moved: Mapping[str, str] = MappingProxyType({})
 ) -> tuple[Callable[[str], Any], Callable[[], list[str]], list[str]]:
     """`__getattr__`, `__dir__` and `__all__` of a package whose `__init__.py` is `file`.
+
+    `moved` maps names that the package had to what is used instead, for the error message.
 
     >>> import kikuchi.reports
     >>> find, _, names = public_names("kikuchi.reports", kikuchi.reports.__file__)
@@ -44,7 +47,8 @@ def public_names(
 
     def find(name: str) -> Any:
         if name not in homes:
-            raise AttributeError(f"module {package!r} has no attribute {name!r}")
+            instead = f"; use {moved[name]}" if name in moved else ""
+            raise AttributeError(f"module {package!r} has no attribute {name!r}{instead}")
         if homes[name] in sys.modules:
             _renew_notices()
             return getattr(import_module(homes[name]), name)

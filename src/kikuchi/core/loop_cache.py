@@ -32,7 +32,7 @@ FEATURES = ("avx2", "bmi", "bmi2", "f16c", "fma", "lzcnt", "movbe", "popcnt", "s
 SHIPPED = Path(__file__).resolve().parents[1] / "_loops"
 MANIFEST = "manifest.json"
 INNER = "-inner"  # ends the names of files of loops that only other loops call
-_IMPORTS = re.compile(r"^\s*(?:from|import)\s+(kikuchi(?:\.\w+)+)", re.MULTILINE)
+_IMPORTS = re.compile(r"^\s*(?:from|import)\s+(kikuchi\w*(?:\.\w+)+)", re.MULTILINE)
 _NOT_PART_OF_LOOPS = {"kikuchi.core.compiled", "kikuchi.core.compiling", "kikuchi.core.log"}
 
 

@@ -149,10 +149,12 @@ class ProgressBar:
                 self._timer.start()
 
     def relabel(self, label: str) -> ProgressBar:
-        """Begin a new run under another name."""
+        """Begin a new run under another name; it may compile for long before its first report."""
         self.close()
         self.label = label
         self._began = time.monotonic()
+        if self in _OPEN:
+            self.appear_later()
         return self
 
     def part_done(self, part: float) -> None:

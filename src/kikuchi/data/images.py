@@ -13,7 +13,7 @@ from numpy.typing import ArrayLike
 
 from kikuchi.core.arrays import Array, Ints
 from kikuchi.core.errors import DataError, MissingExtraError
-from kikuchi.core.extras import install
+from kikuchi.core.extras import extra_of, install
 from kikuchi.core.seeds import Seed, generator
 from kikuchi.core.tables import as_numbers, read_table
 
@@ -166,7 +166,8 @@ def package_folder(package: str, what: str) -> Path:
     """Folder of an installed package that carries data, found without running it."""
     found = find_spec(package)
     if found is None or not found.submodule_search_locations:
-        raise MissingExtraError(f"{what} come with {package}; {install('data')}, or give a file")
+        how = install(extra_of(package))
+        raise MissingExtraError(f"{what} come with {package}; {how}, or give a file")
     return Path(next(iter(found.submodule_search_locations)))
 
 

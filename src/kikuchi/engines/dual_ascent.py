@@ -6,45 +6,28 @@ Reference: TEH-I12.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from typing import Protocol
 
 import numpy as np
 
 from kikuchi.core.arrays import Array
+from kikuchi.core.budget import Clock
 from kikuchi.core.errors import BudgetError
 from kikuchi.core.lbfgs import Memory, Metric
 from kikuchi.core.numerics import log, xlogy
+from kikuchi.core.run import StepAborted
+from kikuchi.engines.engine import Engine
 from kikuchi.engines.loops.state import Iterations
 from kikuchi.engines.messages.clamped_messages import by_original, free_energy_limit
 from kikuchi.engines.messages.tables import contradiction
-from kikuchi.engines.run import FactorTables, MethodRun, Solution, Step
+from kikuchi.engines.run import MethodRun, Solution, Step
 from kikuchi.graphs.factor_graph import FactorGraph
 
 
-class Oracle(Protocol):
-    """Marginals of a model whose observed variables are tilted; log Z without its constant.
-
-    `certifies` says that minus the dual is an upper bound of log Z - KL, so that a dual beyond all
-    limits proves that the targets are impossible. `converged` says whether the last marginals are
-    those of a converged run.
-    """
-
-    certifies: bool
-    converged: bool
-
-    def tilt(self, log_tilts: Array) -> None:
-        """Tilt the observed variables from now on: their states side by side."""
-
-    def marginals(self) -> Array:
-        """Flat marginals of the tilted model."""
-
-    def log_z(self) -> float:
-        """log Z of the tilted model, as of the last marginals."""
-
-    def factor_tables(self) -> FactorTables | None:
-        """Beliefs of the factors, if there are any."""
+def with_tilts(graph: FactorGraph, variables: Iterable[int]) -> FactorGraph:
+    """The graph with a table of zeros for each of some variables, the last tables of all."""
+    return graph.with_fields((v, np.zeros(int(graph.cardinalities[v]))) for v in variables)
 
 
 class DualAscent:
@@ -52,13 +35,39 @@ class DualAscent:
 
     Tilts, targets and marginals of the observed variables are flat arrays, the states of one
     variable after those of another: there may be very many of them.
+
+    Parameters
+    ----------
+    engine : on the graph `with_tilts` of the targets; its tables are those of the model, then the
+        tilts.
+    graph : the model.
+    targets : the wanted marginals.
+    clock : when it is over, the last marginals count.
+    parallel : scale all variables at once.
+    settled : brings the engine to rest after its tables have changed; False if it did not come to
+        rest.
+    certifies : minus the dual is an upper bound of log Z - KL, so that a dual beyond all limits
+        proves that the targets are impossible.
     """
 
     def __init__(
-        self, oracle: Oracle, graph: FactorGraph, targets: Mapping[int, Array], parallel: bool
+        self,
+        engine: Engine,
+        graph: FactorGraph,
+        targets: Mapping[int, Array],
+        clock: Clock,
+        *,
+        parallel: bool = False,
+        settled: Callable[[], bool] = lambda: True,
+        certifies: bool = True,
     ) -> None:
-        self.oracle = oracle
+        self.engine = engine
+        self.log_tables = graph.log_tables
+        self.clock = clock
         self.parallel = parallel
+        self.settled = settled
+        self.certifies = certifies
+        self.converged = False
         self.variables = tuple(targets)
         self.wanted = np.concatenate([np.zeros(0), *targets.values()])
         self.on = self.wanted > 0
@@ -74,15 +83,35 @@ class DualAscent:
         self.first_log_z = math.nan
         self.measured = self.tilts
 
+    def _tilt(self, tilts: Array) -> None:
+        self.engine.set_tables(np.concatenate([self.log_tables, tilts]))
+
+    def _infer(self) -> Array:
+        """The marginals of the tilted model."""
+        try:
+            self.converged = self.settled()
+            return self.engine.marginals()
+        except BudgetError as error:
+            if self.clock.expired and len(self.marginals):
+                raise StepAborted("seconds") from error  # the marginals before are the answer
+            raise
+
+    def _dual(self, tilts: Array) -> float:
+        """log Z(lambda) - sum o lambda: it falls to log Z - KL."""
+        value = self.engine.log_z() - float(xlogy(self.wanted, tilts).sum())
+        if self.certifies and -value > self.limit:
+            raise contradiction()
+        return value
+
     def step(self, state: Iterations) -> Step | None:
-        """One run of the oracle, after the first following a scaling."""
+        """One inference, after the first following a scaling."""
         if state.done:
-            if not self.oracle.converged:
+            if not self.converged:
                 return None
             self._scale_next(state.done - 1)
-        self._measure(self.oracle.marginals())
+        self._measure()
         state.done += 1
-        residual = self.residual if self.oracle.converged else math.nan
+        residual = self.residual if self.converged else math.nan
         return Step(state.done, residual, self.log_z)
 
     def _scale_next(self, number: int) -> None:
@@ -97,11 +126,9 @@ class DualAscent:
         """Where the states of one observed variable are."""
         return slice(self.starts[k], self.starts[k + 1])
 
-    def _measure(self, marginals: Array) -> None:
-        """log Z(lambda) - sum o lambda: it falls to log Z - KL."""
-        self.log_z = self.oracle.log_z() - float(xlogy(self.wanted, self.tilts).sum())
-        if self.oracle.certifies and -self.log_z > self.limit:
-            raise contradiction()
+    def _measure(self) -> None:
+        marginals = self._infer()
+        self.log_z = self._dual(self.tilts)
         if math.isnan(self.first_log_z):
             self.first_log_z = self.log_z
         self.marginals = marginals
@@ -115,7 +142,7 @@ class DualAscent:
         tilts = self.tilts.copy()
         tilts[here] = np.where(wanted, tilts[here] + fraction * step, -np.inf)
         self.tilts = self._shifted(tilts)
-        self.oracle.tilt(self.tilts)
+        self._tilt(self.tilts)
 
     def _shifted(self, tilts: Array) -> Array:
         """The largest tilt of every variable becomes 0, which changes no distribution."""
@@ -133,14 +160,14 @@ class DualAscent:
         """Marginals of the model as it was tilted when they were measured last."""
         if not len(self.marginals):
             raise BudgetError("the run was interrupted before it had any marginals")
-        self.oracle.tilt(self.measured)
+        self._tilt(self.measured)
         tilts = {v: self.measured[self._states(k)] for k, v in enumerate(self.variables)}
         solution = Solution(
             self.marginals,
             log_z=self.log_z,
             converged=converged,
             iterations=iterations,
-            factor_tables=self.oracle.factor_tables(),
+            factor_tables=lambda: self.engine.factor_marginals()[: len(self.log_tables)],
             diagnostics={
                 "residual": self.residual,
                 "kl": self.first_log_z - self.log_z,
@@ -167,7 +194,7 @@ _ROUNDING = 1e-14  # of the dual, relative
 
 @dataclass(frozen=True, eq=False)
 class _DualPoint:
-    """Tilts and what the oracle says there; `gradient` is that of minus the dual."""
+    """Tilts, and what inference finds there; `gradient` is that of minus the dual."""
 
     tilts: Array
     marginals: Array
@@ -176,14 +203,16 @@ class _DualPoint:
 
 
 class QuasiNewtonAscent(DualAscent):
-    """The same dual by L-BFGS: some fifty runs of the oracle where scaling takes thousands.
+    """The same dual by L-BFGS: some fifty inferences where scaling takes thousands.
 
     The metric is that of scaling. A step is taken only if the dual does not fall. Where no such
     step is found, every variable is scaled once, which always raises the dual.
     """
 
-    def __init__(self, oracle: Oracle, graph: FactorGraph, targets: Mapping[int, Array]) -> None:
-        super().__init__(oracle, graph, targets, parallel=False)
+    def __init__(
+        self, engine: Engine, graph: FactorGraph, targets: Mapping[int, Array], clock: Clock
+    ) -> None:
+        super().__init__(engine, graph, targets, clock)
         self.runs = 0
         self.memory = Memory()
         self.point: _DualPoint | None = None
@@ -230,14 +259,12 @@ class QuasiNewtonAscent(DualAscent):
         return lambda v: weights * v
 
     def _at(self, tilts: Array) -> _DualPoint:
-        """Run the oracle with these tilts."""
-        self.oracle.tilt(tilts)
-        marginals = self.oracle.marginals()
+        """Infer with these tilts."""
+        self._tilt(tilts)
+        marginals = self._infer()
         self.runs += 1
         now = marginals[self.where]
-        log_z = self.oracle.log_z() - float(xlogy(self.wanted, tilts).sum())
-        if self.oracle.certifies and -log_z > self.limit:
-            raise contradiction()
+        log_z = self._dual(tilts)
         return _DualPoint(tilts, marginals, log_z, np.where(self.on, now - self.wanted, 0.0))
 
     def _accept(self, point: _DualPoint) -> _DualPoint:
@@ -252,7 +279,7 @@ class QuasiNewtonAscent(DualAscent):
         """A point along a step where minus the dual is lower and less steep.
 
         Not the line search of `Lbfgs`: minus the dual is convex, so that a slope that is still
-        negative proves a decrease which rounding or an inexact oracle hides, and points carry their
+        negative proves a decrease which rounding or inexact inference hides, and points carry their
         marginals along.
         """
         slope = float(point.gradient @ step)

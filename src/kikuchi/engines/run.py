@@ -16,6 +16,8 @@ from kikuchi.core.budget import Clock
 from kikuchi.core.progress import Progress
 from kikuchi.core.run import Step
 from kikuchi.core.trace import Trace
+from kikuchi.engines.engine import Engine
+from kikuchi.engines.start import Start
 from kikuchi.graphs.conditioned import Conditioned
 from kikuchi.graphs.factor_graph import FactorGraph
 
@@ -30,8 +32,9 @@ Joint = Callable[[list[int]], Array | None]  # of some variables, an axis each; 
 class Solution:
     """What `_solve` answers about the reduced graph; log-weights exclude `graph.log_constant`.
 
-    `joint` gives the joint of some variables where the method holds it, else None; it goes into
-    pickles, so it is a function of a module or a method of plain data, with its arguments.
+    `engine` is what the answer was read from, if its linear response and its state are those of the
+    answer. `joint` gives the joint of some variables where the method holds it, else None; it goes
+    into pickles, so it is a function of a module or a method of plain data, with its arguments.
     """
 
     marginals: Array
@@ -43,6 +46,7 @@ class Solution:
     factor_tables: FactorTables | None = None
     covariance: Covariance | None = None
     joint: Joint | None = None
+    engine: Engine | None = None
     state: Ints | None = None
     score: float | None = None
     warnings: list[str] = field(default_factory=list)
@@ -54,7 +58,8 @@ class MethodRun(core_run.Run):
 
     `targets` holds them by variable of the reduced graph; it is empty unless the method
     says `takes_observed_marginals`. `reduced` is the way back to the graph before evidence, for
-    methods whose options or messages name variables. Bounds are recorded with their `rounding`.
+    methods whose options or messages name variables. `start` is what an earlier run has reached,
+    if this one is to go on from there. Bounds are recorded with their `rounding`.
     """
 
     def __init__(
@@ -65,8 +70,10 @@ class MethodRun(core_run.Run):
         offset: float,
         targets: dict[int, Array] | None = None,
         reduced: Conditioned | None = None,
+        start: Start | None = None,
     ) -> None:
         super().__init__(clock, progress, trace, offset)
+        self.start = start
         self.targets = targets or {}
         self.reduced = reduced
 

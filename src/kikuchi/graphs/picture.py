@@ -20,6 +20,7 @@ def network_picture(
     *,
     observed: Mapping[int, int] | None = None,
     variables: Sequence[Variable] | None = None,
+    percentages: bool = True,
     title: str | None = None,
 ) -> Figure:
     """Draw the variables of `graph` as boxes with a bar for each state, parents above children.
@@ -32,6 +33,7 @@ def network_picture(
     observed : evidence as {variable number: state number}; these boxes have another colour.
     variables : the variables to draw, by name or number, with the edges between them; all by
         default.
+    percentages : whether the figure of each state is written beside its bar.
     title : text above the picture.
 
     >>> graph = FactorGraph([2, 2], [((0, 1), [[1, 2], [3, 4]])], names=["a", "b"])
@@ -57,6 +59,7 @@ def network_picture(
         values,
         observed={place[v]: k for v, k in seen.items()},
         directed=graph.is_directed,
+        percentages=percentages,
         grid=_open_grid(graph, edges) if chosen == list(range(graph.n_variables)) else None,
         title=title,
     )

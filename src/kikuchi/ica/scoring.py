@@ -188,7 +188,7 @@ def evaluate(
 
     `pseudo` more samples with next to no noise in any channel keep learned variances from zero.
     """
-    from kikuchi.ica.kernels.weighted import sample_scores
+    from kikuchi.ica.kernels.scores import sample_scores
 
     deviation = np.sqrt(model.noise.channel_variances(model.channels))[:, None]
     mixing, basis, inverse = model.mixing / deviation, *_stretch(model, data, deviation)

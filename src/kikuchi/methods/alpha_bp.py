@@ -41,6 +41,7 @@ class _PowerMethod(Method):
     """What both share besides `_pass_messages`."""
 
     objective_name: ClassVar[str] = "reweighted log Z"
+    takes_start: ClassVar[bool] = True
 
     @property
     def text(self) -> str:
@@ -83,6 +84,8 @@ def _pass_messages(
     engine = ReweightedMessages(
         graph, 1.0 / powers, steps, schedule=method.schedule, budget=run.clock.budget, copies=2
     )
+    if run.start is not None and run.reduced is not None:
+        engine.state = run.start.messages(run.reduced, graph)
     sweep = _sweeps(engine, method.damping, run.clock.iterations(method.max_iterations), method.tol)
     state, limit = _SweptState(engine.messages), method.max_iterations
     ended = iterate_to_best(sweep, state, run, tol=method.tol, limit=limit)
@@ -93,7 +96,8 @@ def _pass_messages(
         engine.log_z(),
         converged=ended.converged,
         iterations=ended.iterations,
-        factor_tables=engine.factor_tables,
+        factor_tables=engine.factor_marginals,
+        engine=engine,
         diagnostics={
             "arithmetic": engine.arithmetic,
             "residual": ended.residual if math.isfinite(ended.residual) else None,
@@ -194,7 +198,7 @@ class AlphaBP(_PowerMethod):
         solution, engine = _pass_messages(self, multiplied, run, powers, powers, way_out)
         attach_uniqueness_certificate(multiplied, solution, powers)
         size = graph.log_tables.size
-        solution.factor_tables = lambda: engine.factor_tables()[:size]
+        solution.factor_tables = lambda: engine.factor_marginals()[:size]
         assert solution.log_z is not None
         solution.log_z += constant
         return solution

@@ -8,7 +8,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import ClassVar, Literal
 
 import numpy as np
@@ -17,7 +17,7 @@ from kikuchi.core.arrays import U4
 from kikuchi.core.errors import MethodError
 from kikuchi.core.seeds import generator
 from kikuchi.engines.certificates import attach_uniqueness_certificate
-from kikuchi.engines.loops.iterate import iterate
+from kikuchi.engines.loops.iterate import Ended, iterate
 from kikuchi.engines.loops.state import Iterations
 from kikuchi.engines.messages.kernels import bp_messages
 from kikuchi.engines.messages.kernels.beliefs import breadth_first
@@ -26,18 +26,16 @@ from kikuchi.engines.messages.tables import (
     Damping,
     TableMessages,
     message_layout,
-    settled,
     with_logarithms_if_needed,
 )
-from kikuchi.engines.response.reweighted import ReweightedResponse
 from kikuchi.engines.run import MethodRun, Solution, Step
 from kikuchi.engines.small_work import SMALL
 from kikuchi.graphs.factor_graph import FactorGraph
-from kikuchi.methods.method import Method, more_damping, option
+from kikuchi.methods.method import EngineMethod, more_damping, option
 
 
 @dataclass(frozen=True)
-class BeliefPropagation(Method):
+class BeliefPropagation(EngineMethod):
     r"""Loopy belief propagation, exact on forests.
 
     Messages m_{a->i}(x_i) prop. to sum_{x_a \ x_i} phi_a prod_{j in a \ i} prod_{b != a} m_{b->j}
@@ -64,6 +62,7 @@ class BeliefPropagation(Method):
     objective_name: ClassVar[str] = "Bethe log Z"
     exactness = "forests"
     gives_covariance: ClassVar[bool] = True
+    takes_start: ClassVar[bool] = True
     most_interpreted: ClassVar[int] = SMALL
 
     schedule: Literal["parallel", "sequential", "random", "residual", "tree"] = option(
@@ -91,34 +90,44 @@ class BeliefPropagation(Method):
         return self.mode == "sum"
 
     def _solve(self, graph: FactorGraph, run: MethodRun) -> Solution:
+        engine, ended = self.settled(graph, run)
+        return self._read(engine, ended, run)
+
+    def settled(
+        self, graph: FactorGraph, run: MethodRun, prepared: None = None
+    ) -> tuple[RatioMessages | TableMessages, Ended]:
+        """The messages after the last sweep."""
         if self.schedule == "tree" and not graph.is_forest:
             raise MethodError(
                 "method bp: schedule=tree needs a graph without cycles; use sequential or residual"
             )
         ratios = RatioMessages.of(graph) if self.mode == "sum" else None
         if ratios is not None:
-            return self._solved(ratios, run)
+            return self._swept(ratios, run)
         if self.mode == "max":
-            return self._solved(TableMessages(graph, bp_messages.LOG_MAX), run)
+            return self._swept(TableMessages(graph, bp_messages.LOG_MAX), run)
         return with_logarithms_if_needed(
-            lambda mode: self._solved(TableMessages(graph, mode), run), run
+            lambda mode: self._swept(TableMessages(graph, mode), run), run
         )
 
-    def _solved(self, messages: RatioMessages | TableMessages, run: MethodRun) -> Solution:
-        """Sweep until nothing changes, and read the answer."""
+    def _swept(
+        self, messages: RatioMessages | TableMessages, run: MethodRun
+    ) -> tuple[RatioMessages | TableMessages, Ended]:
+        """Sweep until nothing changes."""
+        if run.start is not None and run.reduced is not None:
+            messages.state = run.start.messages(run.reduced)
         is_tree = self.schedule == "tree"
         limit = 2 if is_tree else self.max_iterations
         sweep = self._sweep(messages, run)
         ended = iterate(sweep, Iterations(), run, tol=0.0 if is_tree else self.tol, limit=limit)
-        iterations, converged = ended.iterations, ended.converged
-        if is_tree and iterations == 2:
-            converged, run.stopped = True, "converged"
-        elif converged and self.mode == "sum" and messages.graph.is_forest:
+        if is_tree and ended.iterations == 2:
+            ended, run.stopped = replace(ended, converged=True), "converged"
+        elif ended.converged and self.mode == "sum" and messages.graph.is_forest:
             for order in itertools.islice(
                 forest_passes(messages.graph), 2
             ):  # small steps: no proof
                 messages.sequential(order, 0.0, bp_messages.LINEAR)
-        return self._read(messages, iterations, converged, run)
+        return messages, ended
 
     def _sweep(
         self, messages: RatioMessages | TableMessages, run: MethodRun
@@ -138,10 +147,10 @@ class BeliefPropagation(Method):
             else:
                 residual = messages.sequential(next(orders), weight, damping.code)
             if self.schedule != "tree":
-                residual = settled(messages, residual, self.tol)
+                residual = messages.settled(residual, self.tol)
             state.done += sweeps
             traced = self.trace_energy and self.mode == "sum"
-            energy = messages.log_z(messages.variable_beliefs()) if traced else math.nan
+            energy = messages.log_z(messages.marginals()) if traced else math.nan
             return Step(state.done, residual, energy)
 
         return sweep
@@ -162,15 +171,15 @@ class BeliefPropagation(Method):
     def _read(
         self,
         messages: RatioMessages | TableMessages,
-        iterations: int,
-        converged: bool,
+        ended: Ended,
         run: MethodRun,
     ) -> Solution:
-        marginals = messages.variable_beliefs()
+        marginals, converged = messages.marginals(), ended.converged
         solution = Solution(
             marginals,
             converged=converged,
-            iterations=iterations,
+            iterations=ended.iterations,
+            engine=messages,
             diagnostics={"arithmetic": messages.arithmetic, "residual": run.trace.last_residual},
         )
         if self.mode == "max":
@@ -185,13 +194,8 @@ class BeliefPropagation(Method):
                 solution.warnings.append("no state of positive weight was decoded")
         else:
             solution.log_z = messages.log_z(marginals)
-            solution.factor_tables = messages.factor_beliefs
-            solution.covariance = lambda variables: ReweightedResponse(
-                messages.graph,
-                marginals,
-                messages.factor_beliefs(),
-                np.ones(messages.graph.n_factors),
-            ).covariance(variables)
+            solution.factor_tables = messages.factor_marginals
+            solution.covariance = lambda variables: messages.response().covariance(variables)
             if messages.graph.is_forest and converged:
                 solution.log_z_lower = solution.log_z_upper = solution.log_z
         if not converged:

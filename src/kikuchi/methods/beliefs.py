@@ -19,6 +19,7 @@ from kikuchi.core.labelled import Marginal, dataset, html_states, long_frame
 from kikuchi.core.text import html_text
 from kikuchi.core.trace import Trace
 from kikuchi.engines.run import Covariance, FactorTables, Joint
+from kikuchi.engines.start import Start
 from kikuchi.graphs._checks import part_of_factor
 from kikuchi.graphs.factor_graph import FactorGraph, Variable
 from kikuchi.methods.names import METHODS
@@ -72,6 +73,7 @@ class Beliefs:
     evidence: dict[int, int] = field(default_factory=dict)
     _factor_tables: FactorTables | None = None
     _covariance: Covariance | None = None
+    _start: Start | None = None
     _joint: Joint | None = None
 
     def __getitem__(self, variable: Variable) -> Marginal:
@@ -282,11 +284,13 @@ class Beliefs:
         return f"{table}<p><small>{html_text(note)}</small></p>"
 
     def __getstate__(self) -> dict[str, Any]:
-        """Data only: factor beliefs are computed for it; covariances stay behind with the run."""
+        """Data only: factor beliefs are computed for it; covariances, and what another run could
+        start from, stay behind with the run.
+        """
         state = dict(self.__dict__)
         if self._factor_tables is not None:
             state["flat_factors"] = self.flat_factors
-        return {**state, "_factor_tables": None, "_covariance": None}
+        return {**state, "_factor_tables": None, "_covariance": None, "_start": None}
 
     def plot(self) -> Figure:
         """The beliefs as a figure.

@@ -14,16 +14,17 @@ from kikuchi.core.arrays import Array
 from kikuchi.engines.loops.iterate import Ended, iterate_to_best
 from kikuchi.engines.loops.state import State
 from kikuchi.engines.regions.engine import RegionBeliefs, region_beliefs
+from kikuchi.engines.regions.regions import PropagatedRegions, Regions, RegionState
 from kikuchi.engines.run import MethodRun, Solution, Step
 from kikuchi.graphs.factor_graph import FactorGraph
-from kikuchi.methods.method import Method, option
+from kikuchi.methods.method import EngineMethod, option
 from kikuchi.methods.plausibility import warn_if_implausible
 
 _LARGE = 50_000  # entries of all region tables
 
 
 @dataclass(frozen=True)
-class GeneralisedBP(Method):
+class GeneralisedBP(EngineMethod):
     """Parent-to-child messages between regions: fixed points of the region free energy.
 
     With `regions=bethe` this is belief propagation, with `regions=junction-tree` it is exact. It
@@ -44,6 +45,7 @@ class GeneralisedBP(Method):
     summary: ClassVar[str] = "Generalised BP: Kikuchi approximation over regions"
     objective_name: ClassVar[str] = "Kikuchi log Z"
     exactness = "forests"
+    takes_start: ClassVar[bool] = True
 
     regions: str = option("auto", "which regions; `kikuchi regions --help` lists them")
     damping: float = option(0.5, "weight on the old message, in the logarithm", low=0, below=1)
@@ -56,34 +58,36 @@ class GeneralisedBP(Method):
     max_iterations: int = option(1000, "most sweeps over all edges", low=1)
 
     def _solve(self, graph: FactorGraph, run: MethodRun) -> Solution:
+        engine, ended = self.settled(graph, run)
+        solution = read_regions(engine.beliefs, run, ended)
+        solution.engine = engine
+        return solution
+
+    def settled(
+        self, graph: FactorGraph, run: MethodRun, prepared: None = None
+    ) -> tuple[PropagatedRegions, Ended]:
+        """The engine at a fixed point, or where its beliefs agreed best."""
         beliefs = region_beliefs(graph, self.regions, run)
-        ended = self._propagate(beliefs, run)
-        return read_regions(beliefs, run, ended.iterations, ended.converged, ended.residual)
-
-    def minimise(self, beliefs: RegionBeliefs, run: MethodRun) -> tuple[int, bool]:
-        """Move the `beliefs` to a fixed point by messages, within the limits of the `run`; answers
-        sweeps and convergence.
-        """
-        ended = self._propagate(beliefs, run)
-        return ended.iterations, ended.converged
-
-    def _propagate(self, beliefs: RegionBeliefs, run: MethodRun) -> Ended:
+        parallel = self.schedule == "parallel"
+        engine = PropagatedRegions(beliefs, parallel=parallel, clock=run.clock)
+        start_regions(engine, run)
         state, limit = _Beliefs(beliefs.b), self.max_iterations
-        ended = iterate_to_best(self._sweep(beliefs, run), state, run, tol=self.tol, limit=limit)
+        ended = iterate_to_best(self._sweep(engine), state, run, tol=self.tol, limit=limit)
         diverged = mark_diverged(beliefs, run) if ended.converged else False
-        return replace(ended, converged=ended.converged and not diverged)
+        return engine, replace(ended, converged=ended.converged and not diverged)
 
-    def _sweep(self, beliefs: RegionBeliefs, run: MethodRun) -> Callable[[_Beliefs], Step | None]:
+    def _sweep(self, engine: PropagatedRegions) -> Callable[[_Beliefs], Step | None]:
         """The step of the run: one sweep over all edges; None once the messages have diverged."""
-        sweeps = beliefs.propagations(self.damping, self.schedule == "parallel", run.clock)
+        beliefs = engine.beliefs
+        engine.prepare(self.damping)
         every = 1 if beliefs.b.size < _LARGE else 10  # the energy costs a third of a sweep
 
         def sweep(state: _Beliefs) -> Step | None:
-            residual = next(sweeps)
+            residual = engine.sweep(self.damping)
             state.done += 1
             if beliefs.collapsed():
                 return None  # messages diverged: beliefs that agree here are no fixed point
-            energy = -beliefs.free_energy() if state.done % every == 0 else math.nan
+            energy = beliefs.log_z() if state.done % every == 0 else math.nan
             return Step(state.done, residual, energy)
 
         return sweep
@@ -105,27 +109,33 @@ def mark_diverged(beliefs: RegionBeliefs, run: MethodRun) -> bool:
     return diverged
 
 
+def start_regions(engine: Regions, run: MethodRun) -> None:
+    """Go on from the start of the run, if it has one."""
+    if run.start is not None:
+        state = run.start.state
+        if not isinstance(state, RegionState):
+            raise run.start.refused("gbp or kikuchi")
+        engine.go_on_from(state)
+
+
 def read_regions(
     beliefs: RegionBeliefs,
     run: MethodRun,
-    iterations: int,
-    converged: bool,
-    residual: float,
+    ended: Ended,
     advice: str = "more damping or iterations, or the method kikuchi, which converges",
 ) -> Solution:
     """The solution that region beliefs give, with warnings about how far to trust it."""
-    log_z = -beliefs.free_energy()
     solution = Solution(
-        beliefs.variable_marginals(),
-        log_z,
-        converged=converged,
-        iterations=iterations,
+        beliefs.marginals(),
+        beliefs.log_z(),
+        converged=ended.converged,
+        iterations=ended.iterations,
         factor_tables=beliefs.factor_marginals,
         joint=beliefs.joint_reader(),
         diagnostics={
             "regions": len(beliefs.regions),
             "disagreement": beliefs.disagreement(),
-            "residual": residual,
+            "residual": ended.residual,
         },
     )
     if beliefs.regions.caution and not beliefs.regions.is_exact:
@@ -135,11 +145,11 @@ def read_regions(
             "the log-tables span more than these numbers can hold, and the answer depends on what "
             "was cut off; use bp, mf or jt, or weaker couplings"
         )
-    elif not iterations and math.isinf(residual):
+    elif not ended.iterations and math.isinf(ended.residual):
         solution.warnings.append("no sweep was finished in the time allowed; give more seconds")
-    elif not converged:
+    elif not ended.converged:
         solution.warnings.append(
-            f"not converged: regions still disagree by {residual:.2g}; try {advice}"
+            f"not converged: regions still disagree by {ended.residual:.2g}; try {advice}"
         )
     if not beliefs.regions.is_exact:
         warn_if_implausible(beliefs.graph, solution, run)

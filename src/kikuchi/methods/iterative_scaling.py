@@ -14,7 +14,6 @@ Reference: TEH-E8, TEH-I12, TEH-I13, TEH-I15, TEH-M24.
 
 from __future__ import annotations
 
-import dataclasses
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -23,24 +22,20 @@ from typing import ClassVar, Literal
 import numpy as np
 
 from kikuchi.core.arrays import Array
-from kikuchi.core.budget import Budget, Clock
-from kikuchi.core.errors import BudgetError
-from kikuchi.core.run import StepAborted
-from kikuchi.engines.dual_ascent import DualAscent, QuasiNewtonAscent
+from kikuchi.core.budget import Budget
+from kikuchi.core.errors import MethodError
+from kikuchi.engines.dual_ascent import DualAscent, QuasiNewtonAscent, with_tilts
+from kikuchi.engines.engine import Engine, settle
 from kikuchi.engines.loops.iterate import iterate
-from kikuchi.engines.loops.state import Iterations
-from kikuchi.engines.messages.kernels import bp_messages
-from kikuchi.engines.messages.tables import (
-    TableMessages,
-    UnderflowError,
-    with_logarithms_if_needed,
-)
-from kikuchi.engines.run import FactorTables, MethodRun, Solution
-from kikuchi.engines.trees.engine import Watch, propagate
-from kikuchi.engines.trees.plan import factor_targets, make_plan, variable_targets
-from kikuchi.graphs.conditioned import Conditioned
+from kikuchi.engines.loops.state import Iterations, State
+from kikuchi.engines.messages.tables import TableMessages, with_logarithms_if_needed
+from kikuchi.engines.response.linear_response import Response
+from kikuchi.engines.run import MethodRun, Solution
+from kikuchi.engines.trees.exact import ExactEngine
+from kikuchi.engines.trees.plan import make_plan, unconditioned
 from kikuchi.graphs.elimination import Order
 from kikuchi.graphs.factor_graph import FactorGraph
+from kikuchi.methods.beliefs import Beliefs
 from kikuchi.methods.method import Method, ObservedMarginalsMethod, more_damping, option
 
 # ---------------------------------------------------------------------- exact methods
@@ -62,17 +57,17 @@ class _ExactScaling(ObservedMarginalsMethod):
     seed: int | None = option(None, "random ties in the elimination order", low=0)
 
     def _solve(self, graph: FactorGraph, run: MethodRun) -> Solution:
-        oracle = _TreeOracle(graph, list(run.targets), self.order, self.seed, run.clock)
-        ascent = self._ascent(oracle, graph, run.targets)
+        tilted = unconditioned(with_tilts(graph, run.targets))
+        engine = ExactEngine(make_plan(tilted, self.order, self.seed, run.clock), run.clock)
+        ascent = self._ascent(engine, graph, run)
         ended = iterate(ascent.step, Iterations(), run, tol=self.tol, limit=self.max_iterations)
         solution = ascent.solution(run, ended.iterations, ended.converged)
         solution.log_z_upper = solution.log_z  # any value of the dual is a bound
+        engine.unhurried()
         return solution
 
-    def _ascent(
-        self, oracle: _TreeOracle, graph: FactorGraph, targets: Mapping[int, Array]
-    ) -> DualAscent:
-        return DualAscent(oracle, graph, targets, parallel=True)
+    def _ascent(self, engine: Engine, graph: FactorGraph, run: MethodRun) -> DualAscent:
+        return DualAscent(engine, graph, run.targets, run.clock, parallel=True)
 
 
 @dataclass(frozen=True)
@@ -100,12 +95,9 @@ class IterativeScaling(_ExactScaling):
         "lbfgs", "how the dual is maximised: all tilts at once, or one variable after the other"
     )
 
-    def _ascent(
-        self, oracle: _TreeOracle, graph: FactorGraph, targets: Mapping[int, Array]
-    ) -> DualAscent:
-        if self.solver == "lbfgs":
-            return QuasiNewtonAscent(oracle, graph, targets)
-        return DualAscent(oracle, graph, targets, parallel=False)
+    def _ascent(self, engine: Engine, graph: FactorGraph, run: MethodRun) -> DualAscent:
+        ascent = QuasiNewtonAscent if self.solver == "lbfgs" else DualAscent
+        return ascent(engine, graph, run.targets, run.clock)
 
 
 class GeneralisedScaling(_ExactScaling):
@@ -158,14 +150,37 @@ class PropagatedScaling(ObservedMarginalsMethod):
         return with_logarithms_if_needed(lambda mode: self._solved(graph, run, mode), run)
 
     def _solved(self, graph: FactorGraph, run: MethodRun, mode: int) -> Solution:
-        oracle = _BetheOracle(graph, run.targets, mode, self, run.clock)
-        ascent = DualAscent(oracle, graph, run.targets, self.parallel)
+        messages = TableMessages(with_tilts(graph, run.targets), mode)
+        sweeps = 0
+
+        def settled() -> bool:
+            nonlocal sweeps
+            found = settle(
+                messages,
+                run.clock,
+                tol=self.inner_tol,
+                limit=self.inner_iterations,
+                damping=self.damping,
+            )
+            sweeps += found.sweeps
+            return found.residual <= self.inner_tol
+
+        ascent = DualAscent(
+            messages,
+            graph,
+            run.targets,
+            run.clock,
+            parallel=self.parallel,
+            settled=settled,
+            certifies=graph.is_forest,
+        )
         ended = iterate(ascent.step, Iterations(), run, tol=self.tol, limit=self.max_iterations)
         solution = ascent.solution(run, ended.iterations, ended.converged)
-        solution.diagnostics["sweeps"] = oracle.sweeps
-        solution.diagnostics["messages"] = oracle.sweeps * oracle.messages_per_sweep
-        solution.diagnostics["arithmetic"] = oracle.messages.arithmetic
-        if not oracle.converged:
+        orders = np.diff(graph.scope_offsets)
+        solution.diagnostics["sweeps"] = sweeps
+        solution.diagnostics["messages"] = sweeps * int(orders[orders > 1].sum())
+        solution.diagnostics["arithmetic"] = messages.arithmetic
+        if not ascent.converged:
             solution.warnings = [
                 "belief propagation did not converge inside; try ups, which always converges, or "
                 + more_damping(self.damping)
@@ -230,8 +245,8 @@ def plug_in_scaling(
     >>> path.converged, (-2.5 + path.tilts[-1][[1, 3]]).round(6).tolist()
     (True, [-2.959466, -2.959466])
     """
-    oracle = _MethodOracle(graph, list(targets), method)
-    ascent = DualAscent(oracle, graph, targets, parallel=False)
+    engine = MethodEngine(with_tilts(graph, targets), method)
+    ascent = DualAscent(engine, graph, targets, Budget().start(), certifies=False)
     order = list(targets)
     tilts, residuals = [], []
     state = Iterations()
@@ -251,160 +266,48 @@ def plug_in_scaling(
     )
 
 
-# ---------------------------------------------------------------------- what gives the marginals
+class MethodEngine:
+    """Any method as an engine: each sweep is a run of it on the present tables."""
 
-
-class _TiltedGraph:
-    """A graph and the tilts of its observed variables, joined when asked for."""
-
-    converged = True
-
-    def __init__(self, graph: FactorGraph, variables: list[int]) -> None:
+    def __init__(self, graph: FactorGraph, method: Method) -> None:
         self.graph = graph
-        self._untilted = _with_tilts(graph, variables)
-        self.tilt(np.zeros(self._untilted.log_tables.size - graph.log_tables.size))
-
-    def tilt(self, log_tilts: Array) -> None:
-        self.tilts = log_tilts
+        self.method = method
+        self._beliefs: Beliefs | None = None
 
     @property
-    def joined(self) -> FactorGraph:
-        tables = np.concatenate([self.graph.log_tables, self.tilts])
-        return self._untilted.replaced(log_tables=tables)
-
-
-class _TreeOracle(_TiltedGraph):
-    """Exact marginals from a junction tree that is planned once."""
-
-    certifies = True
-
-    def __init__(
-        self, graph: FactorGraph, variables: list[int], order: Order, seed: int | None, clock: Clock
-    ) -> None:
-        super().__init__(graph, variables)
-        self.plan = make_plan(_unconditioned(self.joined), order, seed, clock)
-        self.clock = clock
-        self._log_z = math.nan
-
-    def marginals(self) -> Array:
-        self.plan = dataclasses.replace(self.plan, conditioned=_unconditioned(self.joined))
-        try:
-            run = propagate(self.plan, variable_targets, Watch(self.clock))
-        except BudgetError as error:
-            if isinstance(error.__cause__, KeyboardInterrupt):
-                raise KeyboardInterrupt from error
-            if self.clock.expired and not math.isnan(self._log_z):
-                raise StepAborted("seconds") from error  # the run before is the answer
-            raise
-        self._log_z = run.log_z
-        return run.out
-
-    def log_z(self) -> float:
-        return self._log_z
-
-    def factor_tables(self) -> FactorTables:
-        plan = dataclasses.replace(self.plan, conditioned=_unconditioned(self.joined))
-        size = self.graph.log_tables.size
-        unhurried = Budget(bytes=self.clock.budget.bytes)
-        return lambda: propagate(plan, factor_targets, Watch(unhurried.start())).out[:size]
-
-
-class _BetheOracle:
-    """Marginals of belief propagation, which goes on from its last messages."""
-
-    def __init__(
-        self,
-        graph: FactorGraph,
-        targets: Mapping[int, Array],
-        mode: int,
-        method: PropagatedScaling,
-        clock: Clock,
-    ) -> None:
-        self.size = graph.log_tables.size
-        joined = _with_tilts(graph, list(targets))
-        self.first = int(joined.message_offsets[joined.scope_offsets[graph.n_factors]])
-        starts = joined.table_offsets[graph.n_factors :] - self.size
-        self.starts, self.sizes = starts[:-1], np.diff(starts)
-        self.messages = TableMessages(joined, mode)
-        self.method = method
-        self.clock = clock
-        self.certifies = graph.is_forest
-        self.converged = False
-        self.sweeps = 0
-        orders = np.diff(graph.scope_offsets)
-        self.messages_per_sweep = int(orders[orders > 1].sum())
-        self._beliefs = np.zeros(0)
-        self._tilted = False
-
-    def tilt(self, log_tilts: Array) -> None:
-        messages = self.messages
-        linear = messages.mode == bp_messages.SUM
-        tilts = np.exp(log_tilts) if linear else log_tilts
-        if linear and np.any((tilts < bp_messages.TABLE_FLOOR) & (log_tilts > -np.inf)):
-            raise UnderflowError
-        messages.tables[self.size :] = tilts
-        if linear and len(tilts):
-            sums = np.add.reduceat(tilts, self.starts)
-            tilts = tilts / np.repeat(sums, self.sizes)
-        messages.m[self.first :] = tilts
-        self._tilted = True
-
-    def _refresh(self) -> None:
-        """Once after any number of tilts: what the variables send."""
-        if self._tilted:
-            self._tilted = False
-            self.messages.refresh()
-
-    def marginals(self) -> Array:
-        self._refresh()
-        method = self.method
-        order = np.arange(self.messages.graph.n_variables, dtype=np.uint32)
-        residual, done = math.inf, 0
-        while residual > method.inner_tol and done < method.inner_iterations:
-            residual = self.messages.sequential(order, method.damping, bp_messages.LINEAR)
-            done += 1
-            if self.clock.expired:
-                break
-        self.sweeps += done
-        self.converged = residual <= method.inner_tol
-        self._beliefs = self.messages.variable_beliefs()
+    def beliefs(self) -> Beliefs:
+        """The result of the method for the present tables."""
+        if self._beliefs is None:
+            self._beliefs = self.method.run(self.graph)
         return self._beliefs
 
-    def log_z(self) -> float:
-        return self.messages.log_z(self._beliefs)
+    @property
+    def state(self) -> State:
+        """Nothing that a run could go on from."""
+        return State()
 
-    def factor_tables(self) -> FactorTables:
-        self._refresh()
-        return lambda: self.messages.factor_beliefs()[: self.size]
+    def set_tables(self, log_tables: Array) -> None:
+        """Use other log-tables."""
+        self.graph = self.graph.replaced(log_tables=log_tables)
+        self._beliefs = None
 
-
-class _MethodOracle(_TiltedGraph):
-    """Marginals of any method."""
-
-    certifies = False
-
-    def __init__(self, graph: FactorGraph, variables: list[int], method: Method) -> None:
-        super().__init__(graph, variables)
-        self.method = method
-        self._log_z = math.nan
+    def sweep(self, damping: float = 0.0) -> float:
+        """Run the method; answers 0 where it converged."""
+        return 0.0 if self.beliefs.converged else math.inf
 
     def marginals(self) -> Array:
-        beliefs = self.method.run(self.joined)
-        constant = self.graph.log_constant
-        self._log_z = math.nan if beliefs.log_z is None else beliefs.log_z - constant
-        return beliefs.flat_marginals
+        """Marginals of all variables, flat."""
+        return self.beliefs.flat_marginals
+
+    def factor_marginals(self) -> Array:
+        """Marginals of all factors, flat as the tables."""
+        return self.beliefs.flat_factors
 
     def log_z(self) -> float:
-        return self._log_z
+        """The estimate of log Z, NaN where the method has none."""
+        found = self.beliefs.log_z
+        return math.nan if found is None else found - self.graph.log_constant
 
-    def factor_tables(self) -> FactorTables | None:
-        return None
-
-
-def _with_tilts(graph: FactorGraph, variables: list[int]) -> FactorGraph:
-    """The graph with a table of zeros for each of some variables, the last tables of all."""
-    return graph.with_fields((v, np.zeros(int(graph.cardinalities[v]))) for v in variables)
-
-
-def _unconditioned(graph: FactorGraph) -> Conditioned:
-    return Conditioned(graph, graph, {}, np.arange(graph.n_variables), np.arange(graph.n_factors))
+    def response(self) -> Response:
+        """The response of the engine of the method, if it has one."""
+        raise MethodError(f"{self.method.text} is run as a whole, and has no linear response here")

@@ -7,11 +7,12 @@ Reference: HOJ-I3 to I5, HOJ-I4, HOJ-I5, HOJ-M3, LIU-I1, TEH-I2.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import ClassVar
 
 from kikuchi.core.arrays import Array
 from kikuchi.core.budget import Budget
+from kikuchi.engines.loops.iterate import Ended
 from kikuchi.engines.response.linear_response import clamped_covariance
 from kikuchi.engines.run import Covariance, MethodRun, Solution
 from kikuchi.engines.small_work import SMALL
@@ -21,6 +22,7 @@ from kikuchi.engines.trees.engine import (
     Watch,
     propagate,
 )
+from kikuchi.engines.trees.exact import ExactEngine
 from kikuchi.engines.trees.plan import (
     Architecture,
     Mode,
@@ -32,11 +34,11 @@ from kikuchi.engines.trees.plan import (
     variable_targets,
 )
 from kikuchi.graphs.factor_graph import FactorGraph
-from kikuchi.methods.method import Method, option
+from kikuchi.methods.method import EngineMethod, option
 
 
 @dataclass(frozen=True)
-class JunctionTree(Method):
+class JunctionTree(EngineMethod):
     """Exact marginals and log Z, or with `mode="max"` the most probable state.
 
     In `max` mode there are `max_marginals`, max_{x without i} p(x), each scaled to sum to 1, in
@@ -74,8 +76,18 @@ class JunctionTree(Method):
         return self.mode == "sum"
 
     def _solve(self, graph: FactorGraph, run: MethodRun) -> Solution:
-        plan = make_plan(unconditioned(graph), self.order, self.seed, run.clock)
-        return self.solve_planned(plan, run)
+        return self.solve_planned(self.prepared(graph, run), run)
+
+    def prepared(self, graph: FactorGraph, run: MethodRun) -> TreePlan:
+        """The tree."""
+        return make_plan(unconditioned(graph), self.order, self.seed, run.clock)
+
+    def settled(
+        self, graph: FactorGraph, run: MethodRun, prepared: TreePlan | None = None
+    ) -> tuple[ExactEngine, Ended]:
+        """Both passes, with the tables of the cliques kept."""
+        plan = replace(prepared or self.prepared(graph, run), conditioned=unconditioned(graph))
+        return ExactEngine(plan, run.clock, "hugin"), Ended(1, True, 0.0)
 
     def solve_planned(
         self, tree_plan: TreePlan, run: MethodRun, *, foresee: bool = False

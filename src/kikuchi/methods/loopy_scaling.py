@@ -19,7 +19,7 @@ from kikuchi.engines.messages.clamped_messages import (
     by_original,
     observed_marginals,
 )
-from kikuchi.engines.messages.tables import Damping, settled, with_logarithms_if_needed
+from kikuchi.engines.messages.tables import Damping, with_logarithms_if_needed
 from kikuchi.engines.run import MethodRun, Solution, Step
 from kikuchi.graphs.factor_graph import FactorGraph
 from kikuchi.methods.method import ObservedMarginalsMethod, more_damping, option
@@ -79,14 +79,14 @@ class LoopyScaling(ObservedMarginalsMethod):
         ended = iterate(
             self._sweep(messages), Iterations(), run, tol=self.tol, limit=self.max_iterations
         )
-        marginals = messages.variable_beliefs()
+        marginals = messages.marginals()
         messages.refresh()
         solution = Solution(
             marginals,
             log_z=messages.log_z(marginals),
             converged=ended.converged,
             iterations=ended.iterations,
-            factor_tables=messages.factor_beliefs,
+            factor_tables=messages.factor_marginals,
             diagnostics={
                 "arithmetic": messages.arithmetic,
                 "residual": run.trace.last_residual,
@@ -111,11 +111,11 @@ class LoopyScaling(ObservedMarginalsMethod):
                 residual = messages.parallel(1, damping.at(state.done), damping.code)
             else:
                 residual = messages.sequential(order, damping.at(state.done), damping.code)
-            residual = settled(messages, residual, self.tol)
+            residual = messages.settled(residual, self.tol)
             state.done += 1
             energy = math.nan
             if self.trace_energy:
-                energy = messages.log_z(messages.variable_beliefs())
+                energy = messages.log_z(messages.marginals())
             return Step(state.done, residual, energy)
 
         return sweep

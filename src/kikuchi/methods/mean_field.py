@@ -13,33 +13,40 @@ Reference: HOJ-I9, LAW-I4, LIU-D3, LIU-D4, LIU-I2, TEH-I5.
 from __future__ import annotations
 
 import math
-from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 
 import numpy as np
 
-from kikuchi.core.arrays import U4, Array, Mask
+from kikuchi.core.arrays import U4, Array
 from kikuchi.engines.feasibility import Constraints
+from kikuchi.engines.loops.iterate import Ended
 from kikuchi.engines.loops.state import Iterations
 from kikuchi.engines.mean_field.ascent import LocalOptimum, MultiStartAscent, normalised
-from kikuchi.engines.response.mean_field import MeanFieldResponse
+from kikuchi.engines.mean_field.product import (
+    BitSweeps,
+    ProductDistribution,
+    Sweeps,
+    TableSweeps,
+    scratch_of,
+)
 from kikuchi.engines.run import MethodRun, Solution, Step
-from kikuchi.graphs.binary import BoltzmannParameters, boltzmann_parameters
+from kikuchi.graphs.binary import boltzmann_parameters
 from kikuchi.graphs.factor_graph import FactorGraph
 from kikuchi.graphs.graph_arrays import GraphArrays, flatten
-from kikuchi.methods.method import Method, option
+from kikuchi.methods.method import EngineMethod, option
 
 _FLOORS = tuple(2.0**k for k in range(7))  # how far below a table's least entry a zero is put
 _SWEEPS_PER_FLOOR = 10
 _FLOOR_TOL = 1e-3
 _SINGLE_SWEEPS = 16  # recorded one by one before sweeps go in chunks
+_LEAST_START = 1e-12  # probability of a state in a given start
 _CHUNK_WORK = 4e6  # elementary steps of a chunk: a few milliseconds
 
 
 @dataclass(frozen=True)
-class MeanField(Method):
+class MeanField(EngineMethod):
     """Naive mean field: a certified lower bound on log Z.
 
     `log_z` and `log_z_lower` are the bound
@@ -64,6 +71,7 @@ class MeanField(Method):
     objective_name: ClassVar[str] = "lower bound"
     certifies = ("lower",)
     gives_covariance: ClassVar[bool] = True
+    takes_start: ClassVar[bool] = True
 
     order: Literal["given", "random"] = option("given", "order of the updates in a sweep")
     restarts: int = option(4, "random starts after the uniform one; the best bound wins", low=0)
@@ -78,6 +86,16 @@ class MeanField(Method):
         ascent.from_all_starts()
         return ascent.solution()
 
+    def settled(
+        self, graph: FactorGraph, run: MethodRun, prepared: None = None
+    ) -> tuple[ProductDistribution, Ended]:
+        """The best product distribution of all starts."""
+        ascent = MeanFieldAscent(self, graph, run)
+        ascent.from_all_starts()
+        best = ascent.best
+        run.stopped = ascent.why_stopped(best)
+        return ascent.engine_at(best), Ended(ascent.done, best.converged, best.residual)
+
 
 class MeanFieldAscent(MultiStartAscent):
     """All starts of one run, and the local optima that they led to."""
@@ -90,21 +108,26 @@ class MeanFieldAscent(MultiStartAscent):
         bits = boltzmann_parameters(graph)
         self.constraints = Constraints(flat)
         self.alive = self.constraints.alive
-        self.engine: _Engine = _TableEngine(flat, self.alive) if bits is None else _BitsEngine(bits)
-        self.scratch = _scratch(flat)
+        self.engine: Sweeps = TableSweeps(flat, self.alive) if bits is None else BitSweeps(bits)
+        self.scratch = scratch_of(flat)
         self.optima: list[LocalOptimum] = []
         self.first_steps: list[int] = []
 
     def from_all_starts(self) -> None:
         """Ascend from one start after the other until the budget or the user ends the run."""
         try:
-            for number in range(self.method.restarts + 1):
+            for number in range(self.n_starts):
                 self.from_start(number)
                 if self.must_end:
                     break
         except KeyboardInterrupt:
             self.run.stopped = "interrupted"
             self.end_here()
+
+    @property
+    def n_starts(self) -> int:
+        """Number of ascents: one from a given start, else a uniform and the random ones."""
+        return self.method.restarts + 1 if self.run.start is None else 1
 
     def from_start(self, number: int) -> None:
         """Ascend from the uniform start (number 0) or from a random one."""
@@ -113,6 +136,8 @@ class MeanFieldAscent(MultiStartAscent):
         masses = (
             np.ones(len(self.alive)) if uniform else self.rng.standard_exponential(len(self.alive))
         )
+        if self.run.start is not None and self.run.reduced is not None:
+            masses = np.maximum(self.run.start.marginals(self.run.reduced), _LEAST_START)
         self.engine.set(normalised(masses * self.alive, self.flat.state_offsets))
         limit = self.done + self.method.max_iterations + self._preparation_sweeps
         self.run.iterate(self._preparation(), tol=0.0, limit=limit)
@@ -126,7 +151,7 @@ class MeanFieldAscent(MultiStartAscent):
         """Take the current distribution as where this start ended."""
         q = self.engine.q()
         residual = self.run.trace.last_residual
-        self.optima.append(LocalOptimum(self._bound(q), q, converged, residual))
+        self.optima.append(LocalOptimum(self.bound_of(q), q, converged, residual))
 
     # ------------------------------------------------------------------ phases of a start
 
@@ -188,7 +213,7 @@ class MeanFieldAscent(MultiStartAscent):
             many = 1 if taken < _SINGLE_SWEEPS else max(1, min(left, self._chunk))
             sweeps, change = self.engine.sweeps(self._order(), np.ones(many), self.method.tol)
             self.done = state.done = state.done + sweeps
-            bound = self._bound(self.engine.q())
+            bound = self.bound_of(self.engine.q())
             return Step(state.done, residual=change, objective=bound, lower=bound)
 
         return step
@@ -207,27 +232,30 @@ class MeanFieldAscent(MultiStartAscent):
 
     # ------------------------------------------------------------------ values
 
-    def _bound(self, q: Array) -> float:
+    def bound_of(self, q: Array) -> float:
+        """The lower bound on log Z."""
         from kikuchi.engines.mean_field.kernels.mean_field import bound
 
         return float(bound(self.flat, q, 1.0, self.scratch))
 
-    def _factor_tables(self, q: Array) -> Array:
-        from kikuchi.engines.mean_field.kernels.mean_field import products
-
-        tables = np.empty(self.flat.log_tables.size)
-        products(self.flat, q, tables)
-        return tables
-
     # ------------------------------------------------------------------ answer
+
+    @property
+    def best(self) -> LocalOptimum:
+        """The local optimum with the largest bound."""
+        return self.optima[int(np.argmax([optimum.bound for optimum in self.optima]))]
+
+    def engine_at(self, optimum: LocalOptimum) -> ProductDistribution:
+        """The engine at a local optimum."""
+        return ProductDistribution(self.graph, optimum.beliefs)
 
     def solution(self) -> Solution:
         """The best local optimum as an answer."""
-        graph, constant = self.graph, self.graph.log_constant
+        constant, best = self.graph.log_constant, self.best
         number = int(np.argmax([optimum.bound for optimum in self.optima]))
-        best = self.optima[number]
         bound = best.bound if best.bound > -math.inf else None
-        self.run.stopped = self._why_stopped(best)
+        self.run.stopped = self.why_stopped(best)
+        engine = self.engine_at(best)
         bounds = [o.bound + constant if o.bound > -math.inf else None for o in self.optima]
         return Solution(
             marginals=best.beliefs,
@@ -235,10 +263,9 @@ class MeanFieldAscent(MultiStartAscent):
             log_z_lower=bound,
             converged=best.converged,
             iterations=self.done,
-            factor_tables=lambda: self._factor_tables(best.beliefs),
-            covariance=lambda variables: MeanFieldResponse(graph, best.beliefs).covariance(
-                variables
-            ),
+            factor_tables=engine.factor_marginals,
+            covariance=lambda variables: engine.response().covariance(variables),
+            engine=engine,
             warnings=self._warnings(best),
             diagnostics={
                 "bounds": bounds,
@@ -247,10 +274,11 @@ class MeanFieldAscent(MultiStartAscent):
             },
         )
 
-    def _why_stopped(self, best: LocalOptimum) -> str:
+    def why_stopped(self, best: LocalOptimum) -> str:
+        """Why the run ended, if `best` is its answer."""
         if self.run.stopped in ("seconds", "interrupted"):
             return self.run.stopped
-        if len(self.optima) > self.method.restarts:
+        if len(self.optima) >= self.n_starts:
             return "converged" if best.converged else "iterations"
         return "seconds" if self.run.clock.expired else "iterations"
 
@@ -266,95 +294,9 @@ class MeanFieldAscent(MultiStartAscent):
                 f"mean field still moved by {best.residual:.1e} after {self.method.max_iterations} "
                 "sweeps; the bound holds, but raise max_iterations for a better one"
             )
-        if len(self.optima) <= self.method.restarts:
-            warnings.append(
-                f"the budget ended after {len(self.optima)} of {self.method.restarts + 1} starts"
-            )
+        if len(self.optima) < self.n_starts:
+            warnings.append(f"the budget ended after {len(self.optima)} of {self.n_starts} starts")
         return warnings
-
-
-# ---------------------------------------------------------------------- engines
-
-
-class _Engine(ABC):
-    """Current probabilities, and sweeps that change them."""
-
-    work: float
-
-    @abstractmethod
-    def set(self, q: Array) -> None:
-        """Start again at `q`."""
-
-    @abstractmethod
-    def q(self) -> Array:
-        """The current probabilities, flat."""
-
-    @abstractmethod
-    def sweeps(self, order: U4, temperatures: Array, tol: float) -> tuple[int, float]:
-        """One sweep per temperature, fewer when the largest change is at most `tol`."""
-
-    @abstractmethod
-    def use_tables(self, flat: GraphArrays) -> None:
-        """Use other log-potentials from now on."""
-
-
-class _TableEngine(_Engine):
-    """Any cardinalities, any order, zeros."""
-
-    def __init__(self, flat: GraphArrays, alive: Mask) -> None:
-        self._flat = flat
-        self._alive = alive
-        self._q = np.zeros(len(alive))
-        self._field = np.zeros(flat.max_card)
-        self._scratch = _scratch(flat)
-        orders = np.diff(flat.scope_offsets)
-        sizes = np.diff(flat.table_offsets)
-        self.work = float((orders * sizes).sum()) + 10.0 * len(alive)
-
-    def set(self, q: Array) -> None:
-        self._q[:] = q
-
-    def q(self) -> Array:
-        return self._q.copy()
-
-    def use_tables(self, flat: GraphArrays) -> None:
-        self._flat = flat
-
-    def sweeps(self, order: U4, temperatures: Array, tol: float) -> tuple[int, float]:
-        from kikuchi.engines.mean_field.kernels.mean_field import sweep_tables
-
-        done, change = sweep_tables(
-            self._flat, self._q, self._alive, order, temperatures, tol, self._field, self._scratch
-        )
-        return int(done), float(change)
-
-
-class _BitsEngine(_Engine):
-    """Binary variables, at most two in a factor, no zeros: one number per variable."""
-
-    def __init__(self, bits: BoltzmannParameters) -> None:
-        self._bits = bits
-        self._means = np.zeros(len(bits.biases))
-        self.work = float(len(bits.weights)) + 10.0 * len(bits.biases)
-
-    def set(self, q: Array) -> None:
-        self._means[:] = q[1::2]
-
-    def q(self) -> Array:
-        return np.stack([1.0 - self._means, self._means], axis=1).ravel()
-
-    def use_tables(self, flat: GraphArrays) -> None:
-        raise AssertionError("the form in bits has no zeros, so no other tables are ever needed")
-
-    def sweeps(self, order: U4, temperatures: Array, tol: float) -> tuple[int, float]:
-        from kikuchi.engines.mean_field.kernels.mean_field import sweep_bits
-
-        done, change = sweep_bits(*self._bits[:4], self._means, order, temperatures, tol)
-        return int(done), float(change)
-
-
-def _scratch(flat: GraphArrays) -> Array:
-    return np.zeros(max(1, int(np.diff(flat.table_offsets).max(initial=1)) // 2))
 
 
 def _floored(flat: GraphArrays, depth: float) -> GraphArrays:

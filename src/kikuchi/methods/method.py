@@ -15,23 +15,26 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import partial
 from logging import DEBUG
-from typing import ClassVar, Literal, ParamSpec, TypeVar
+from typing import Any, ClassVar, Literal, ParamSpec, TypeVar
 
 import numpy as np
 
 from kikuchi.core.arrays import Array, Ints
 from kikuchi.core.budget import Budget, Clock, limits
-from kikuchi.core.errors import EvidenceError, KikuchiError, OutOfTimeError
+from kikuchi.core.errors import EvidenceError, KikuchiError, MethodError, OutOfTimeError
 from kikuchi.core.interrupts import safe_interrupts
 from kikuchi.core.log import logger
 from kikuchi.core.numerics import entropy
 from kikuchi.core.options import Configured, option
 from kikuchi.core.progress import Progress, ProgressOption, shown
 from kikuchi.core.trace import Trace
+from kikuchi.engines.engine import Engine
 from kikuchi.engines.feasibility import require_possible
+from kikuchi.engines.loops.iterate import Ended
 from kikuchi.engines.response.linear_response import product_covariance
 from kikuchi.engines.run import Covariance, Joint, MethodRun, Solution
 from kikuchi.engines.small_work import SMALL_FOR_MANY_SWEEPS, loops_for
+from kikuchi.engines.start import Start
 from kikuchi.graphs.conditioned import Conditioned, expand_factors
 from kikuchi.graphs.factor_graph import Evidence, FactorGraph
 from kikuchi.graphs.graph_arrays import flatten
@@ -81,6 +84,8 @@ class Method(Configured, ABC):
         Whether evidence may be distributions, and whether the method is pointless without them.
     gives_log_z, gives_factor_beliefs, gives_covariance
         Whether an answer holds an estimate of log Z, a belief of each factor, and covariances.
+    takes_start
+        Whether a run can go on from the result of an earlier one.
     caveat_with_zeros
         What to beware of where tables have zeros.
     edge_seconds
@@ -113,6 +118,7 @@ class Method(Configured, ABC):
     gives_log_z: ClassVar[bool] = True
     gives_factor_beliefs: ClassVar[bool] = True
     gives_covariance: ClassVar[bool] = False
+    takes_start: ClassVar[bool] = False
     caveat_with_zeros: ClassVar[str] = ""
     most_interpreted: ClassVar[int] = SMALL_FOR_MANY_SWEEPS
     edge_seconds: ClassVar[float] = 2e-7
@@ -161,6 +167,7 @@ class Method(Configured, ABC):
         seconds: float | None = None,
         memory: int | str | None = None,
         progress: ProgressOption = None,
+        start: Beliefs | Start | None = None,
     ) -> Beliefs:
         """Infer the marginals of `graph` given `evidence`; the arguments are those of `infer`.
 
@@ -169,7 +176,7 @@ class Method(Configured, ABC):
         """
         allowed = limits(budget, seconds, memory)
         with loops_for(graph, self._most_interpreted(graph)), shown(progress, self.text) as report:
-            beliefs = self._run(graph, evidence, allowed.start(), report)
+            beliefs = self._run(graph, evidence, allowed.start(), report, start)
         if _LOG.isEnabledFor(DEBUG):
             _LOG.debug("%r of %r in %.3g s", beliefs, graph, beliefs.seconds)
         return beliefs
@@ -179,8 +186,14 @@ class Method(Configured, ABC):
         return self.most_interpreted
 
     def _run(
-        self, graph: FactorGraph, evidence: Evidence | None, clock: Clock, progress: Progress
+        self,
+        graph: FactorGraph,
+        evidence: Evidence | None,
+        clock: Clock,
+        progress: Progress,
+        start: Beliefs | Start | None,
     ) -> Beliefs:
+        begin = None if start is None else self._start_of(start, graph)
         states, targets = graph.observations(evidence)
         if targets and not self.takes_observed_marginals:
             raise EvidenceError(
@@ -197,6 +210,7 @@ class Method(Configured, ABC):
             reduced.graph.log_constant,
             dict(zip(_numbers(reduced, targets), targets.values(), strict=True)),
             reduced,
+            begin,
         )
         if self._certainly_exact(reduced.graph, run):
             return self._answer(reduced, self.solve(reduced.graph, run), run)
@@ -205,6 +219,23 @@ class Method(Configured, ABC):
         if not targets and solution.log_z is not None and reduced.graph.n_factors:
             warn_outside_bounds(reduced.graph, solution)
         return self._answer(reduced, solution, run)
+
+    def _start_of(self, given: Beliefs | Start, graph: FactorGraph) -> Start:
+        """What a run on `graph` can go on from, in the result of an earlier run."""
+        if not self.takes_start:
+            able = [name for name, cls in METHODS.items() if cls.takes_start]
+            raise MethodError(
+                f"method {self.name} takes no start: leave out start=, or use one of "
+                f"{', '.join(able)}"
+            )
+        start = given if isinstance(given, Start) else given._start
+        if start is None:
+            raise MethodError(
+                f"start: a result of {given.method} holds nothing to start from; start from one of "
+                "bp, fractional, alpha, trw, gbp, kikuchi or mf"
+            )
+        start.require_scopes(graph)
+        return start
 
     def _require_memory(self, graph: FactorGraph, budget: Budget, observed: bool) -> None:
         """Refuse a run that does not fit the memory, before it allocates any."""
@@ -291,6 +322,7 @@ class Method(Configured, ABC):
             if tables is None
             else self._read_later(graph, lambda: expand_factors(reduced, tables())),
             _covariance=self._covariance(reduced, solution, run),
+            _start=None if solution.engine is None else Start(reduced, self.text, solution.engine),
             _joint=None
             if solution.joint is None
             else self._read_later(graph, partial(_joint, reduced, solution.joint)),
@@ -324,6 +356,24 @@ class Method(Configured, ABC):
             return expand_covariance(reduced, inner, variables)
 
         return self._read_later(reduced.original, covariance)
+
+
+@dataclass(frozen=True)
+class EngineMethod(Method):
+    """Base of methods that bring one engine to rest, at a point that has a linear response."""
+
+    def prepared(self, graph: FactorGraph, run: MethodRun) -> Any:
+        """Return what depends on the scopes of the `graph` alone, for any number of runs."""
+        return None
+
+    @abstractmethod
+    def settled(
+        self, graph: FactorGraph, run: MethodRun, prepared: Any = None
+    ) -> tuple[Engine, Ended]:
+        """Return the engine at its answer for the `graph`, and how it came there.
+
+        `prepared` is what `prepared` returned for a graph of the same scopes, if it was asked.
+        """
 
 
 @dataclass(frozen=True)

@@ -45,6 +45,7 @@ def infer(
     seconds: float | None = None,
     memory: int | str | None = None,
     progress: ProgressOption = None,
+    start: Beliefs | None = None,
     **options: Any,
 ) -> Beliefs:
     """Return the marginals and log Z of `graph`, computed by `method`.
@@ -61,6 +62,9 @@ def infer(
     seconds : most seconds; iterations end with the best answer so far, marked as not converged.
     memory : most memory that the run may add, in bytes or as a text such as "2GB"; 4 GB by default.
     progress : True for a bar, or a function that is told how far the run is.
+    start : the result of an earlier run, with other tables or evidence, to go on from: where little
+        has changed, a few sweeps suffice. For bp, fractional, alpha, trw, gbp, kikuchi and mf.
+        Where a method has several answers, the one near the start is found.
     options : options of the method by name, as in `kk.infer(graph, "bp", damping=0.5)`.
 
     Returns
@@ -76,7 +80,9 @@ def infer(
     check_graph(graph, "infer")
     allowed = limits(budget, seconds, memory)
     chosen_method = METHODS.parse(method, options)
-    beliefs = chosen_method.run(graph, evidence=evidence, budget=allowed, progress=progress)
+    beliefs = chosen_method.run(
+        graph, evidence=evidence, budget=allowed, progress=progress, start=start
+    )
     if _LOG.isEnabledFor(INFO) and "chosen" in beliefs.diagnostics:
         chosen, why = beliefs.diagnostics["chosen"], beliefs.diagnostics.get("why")
         _LOG.info("%s chose %s: %s", beliefs.method, chosen, why)

@@ -222,31 +222,35 @@ class StructuredAscent(MultiStartAscent):
         layout, work, clock = self.layout, self.work, self.run.clock
         shape, parts, tours, tables = layout.shape, layout.parts, layout.tours, self.log_tables
         cost = np.append(0.0, np.cumsum(layout.move_cost[path[:, 0]]))
+
+        def sweep(first: int, last: int, start: int, stop: int, stages: int) -> None:
+            kernels.sweep(
+                shape, work, parts, tours, tables, path, path_offsets, mode, self.values,
+                (first, last), (start, stop), stages,
+            )  # fmt: skip
+
         tree = 0
         while tree < layout.n_trees:
             limit = cost[path_offsets[tree]] + _CHUNK
             fits = int(np.searchsorted(cost[path_offsets], limit, side="right")) - 1
             stop = min(max(fits, tree + 1), tree + _CHUNK_TREES, layout.n_trees)
             if fits > tree:
-                kernels.sweep(
-                    shape, work, parts, tours, tables, path, path_offsets, mode, self.values,
-                    tree, stop,
-                )  # fmt: skip
+                sweep(tree, stop, 0, len(path), kernels.ENTER | kernels.LEAVE)
             else:
                 began = clock.seconds
-                kernels.enter(shape, work, parts, tours, tables, tree)
+                sweep(tree, stop, 0, 0, kernels.ENTER)
                 place, end = int(path_offsets[tree]), int(path_offsets[tree + 1])
                 while place < end:
                     after = int(np.searchsorted(cost, cost[place] + _CHUNK, side="right")) - 1
                     after = min(max(after, place + 1), end)
-                    kernels.moves(shape, work, path, place, after, mode)
+                    sweep(tree, stop, place, after, 0)
                     place = after
                     if clock.expired and place < end:
                         return False  # beliefs are those before this tree was entered
                 now = clock.seconds  # to leave it takes about as long as its moves did
                 if clock.budget.seconds is not None and 2.0 * now - began > clock.budget.seconds:
                     return False
-                kernels.leave(shape, work, parts, tours, tree, self.values)
+                sweep(tree, stop, 0, 0, kernels.LEAVE)
             tree = stop
             if clock.expired and tree < layout.n_trees:
                 return False

@@ -16,6 +16,7 @@ import numpy as np
 from kikuchi.core.arrays import Array
 from kikuchi.core.errors import OutOfTimeError
 from kikuchi.core.seeds import generator
+from kikuchi.engines.loops.iterate import Ended
 from kikuchi.engines.messages.reweighted import (
     ReweightedMessages,
     numbers_of,
@@ -32,7 +33,7 @@ from kikuchi.graphs.appearances import (
     uniform_appearances,
 )
 from kikuchi.graphs.factor_graph import FactorGraph
-from kikuchi.methods.method import Method, option
+from kikuchi.methods.method import EngineMethod, option
 
 _NAMED = ("uniform", "sampled", "optimised")
 _SINGLE_READINGS = 4  # sweeps after each of which the bound is computed; later after every few
@@ -56,7 +57,7 @@ _LEAST_STEP = 2.0**-12  # of the first one tried in a round
 
 
 @dataclass(frozen=True)
-class TreeReweighted(Method):
+class TreeReweighted(EngineMethod):
     """Tree-reweighted BP: a certified upper bound on log Z.
 
     Minimises the reweighted free energy whose weights are the probabilities of the factors
@@ -90,6 +91,7 @@ class TreeReweighted(Method):
     objective_name: ClassVar[str] = "upper bound"
     exactness = "forests"
     certifies = ("upper",)
+    takes_start: ClassVar[bool] = True
 
     appearances: str | Sequence[float] = option(
         "uniform", "of factors in forests: uniform, sampled, optimised, or such as 0.5/0.5/1"
@@ -119,15 +121,32 @@ class TreeReweighted(Method):
         return shortened(super().text)
 
     def _solve(self, graph: FactorGraph, run: MethodRun) -> Solution:
+        descent, ended = self._descended(graph, run, self.prepared(graph, run))
+        return descent.solution(ended.iterations, ended.converged)
+
+    def prepared(self, graph: FactorGraph, run: MethodRun) -> Appearances:
+        """The appearances that a run begins with."""
         require_bytes(graph, run.clock.budget, self._copies)
         _require_seconds(graph, run, _least_forests(graph))
-        appearances = self.choose_appearances(graph, run)
+        return self.choose_appearances(graph, run)
+
+    def settled(
+        self, graph: FactorGraph, run: MethodRun, prepared: Appearances | None = None
+    ) -> tuple[ReweightedMessages, Ended]:
+        """The messages after the last sweep."""
+        descent, ended = self._descended(graph, run, prepared or self.prepared(graph, run))
+        descent.engine.responds = self.appearances != "optimised"
+        return descent.engine, ended
+
+    def _descended(
+        self, graph: FactorGraph, run: MethodRun, appearances: Appearances
+    ) -> tuple[_BoundDescent, Ended]:
         _require_seconds(graph, run, 0)
         descent = _BoundDescent(self, graph, run, appearances)
         iterations, converged = run.iterate(
             descent.steps(), tol=self.tol, limit=self.max_iterations
         )
-        return descent.solution(iterations, converged)
+        return descent, Ended(iterations, converged, descent.residual)
 
     @property
     def _copies(self) -> int:
@@ -193,6 +212,8 @@ class _BoundDescent:
             budget=self.run.clock.budget,
             copies=method._copies,
         )
+        if self.run.start is not None and self.run.reduced is not None:
+            self.engine.state = self.run.start.messages(self.run.reduced)
         self.past = _Anderson(method.accelerate)
         self.damping = method.damping
         self.done = 0
@@ -331,7 +352,8 @@ class _BoundDescent:
             converged=converged,
             iterations=iterations,
             log_z_upper=self.upper,
-            factor_tables=self.engine.factor_tables,
+            factor_tables=self.engine.factor_marginals,
+            engine=self.engine,
             diagnostics={
                 "arithmetic": self.engine.arithmetic,
                 "residual": self.residual if math.isfinite(self.residual) else None,

@@ -1,8 +1,9 @@
 """Fixed points of inference methods, each with its linear response, for one structure of a graph.
 
 A solver is made once per structure and method: it keeps what depends on the scopes alone (a
-junction tree, appearance probabilities). Given tables it answers log Z, marginals and factor
-beliefs, and the response of the last two to a change of the tables, which is its own adjoint.
+junction tree, appearance probabilities). Given tables it lets the method bring its engine to rest
+and reads log Z, marginals and factor beliefs, and the response of the last two to a change of the
+tables, which is its own adjoint.
 
 Reference: LIU-D7, LIU-I1, LIU-I2, LIU-I3, LIU-I8.
 """
@@ -11,29 +12,24 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 
 from kikuchi.core.arrays import Array
 from kikuchi.core.budget import Budget
-from kikuchi.core.errors import ImpossibleEvidenceError, KikuchiError, MethodError, ModelError
+from kikuchi.core.errors import ImpossibleEvidenceError, KikuchiError, ModelError
 from kikuchi.core.numerics import entropy
 from kikuchi.core.progress import silent
 from kikuchi.core.trace import Trace
-from kikuchi.engines.response.mean_field import MeanFieldResponse
-from kikuchi.engines.response.reweighted import ReweightedResponse
+from kikuchi.engines.feasibility import require_possible
 from kikuchi.engines.run import MethodRun
 from kikuchi.engines.trees.plan import unconditioned
 from kikuchi.graphs._checks import check_size
 from kikuchi.graphs.factor_graph import FactorGraph
-from kikuchi.methods.beliefs import Beliefs
-from kikuchi.methods.generalised_bp import GeneralisedBP
-from kikuchi.methods.junction_tree import JunctionTree
-from kikuchi.methods.kikuchi import Kikuchi
-from kikuchi.methods.method import Method
-from kikuchi.methods.tree_reweighted import TreeReweighted
+from kikuchi.methods.method import EngineMethod, Method
 
 Respond = Callable[[Array, Array], tuple[Array, Array]]  # of a `Response`
 
@@ -56,13 +52,24 @@ class FixedPoint:
         return self.respond()
 
 
-class Solver(ABC):
-    """A method on one structure: tables in, fixed point out."""
+class Solver:
+    """An engine on one structure: tables in, fixed point out.
 
-    def __init__(self, graph: FactorGraph, method: Method, budget: Budget) -> None:
+    Parameters
+    ----------
+    graph : the structure.
+    method : what brings the engine to rest.
+    budget : the limits of each run.
+    """
+
+    def __init__(self, graph: FactorGraph, method: EngineMethod, budget: Budget) -> None:
         self.graph = graph
         self.method = method
         self.budget = budget
+        self.prepared = self._prepared() if graph.n_factors else None
+
+    def _prepared(self) -> Any:
+        return self.method.prepared(self.graph, self._run(self.graph))
 
     def solve(self, log_tables: Array) -> FixedPoint:
         """The fixed point for these tables; refused where the method did not converge."""
@@ -71,22 +78,29 @@ class Solver(ABC):
             return _without_factors(graph)
         return self._solve(graph)
 
-    @abstractmethod
-    def _solve(self, graph: FactorGraph) -> FixedPoint: ...
-
-    def _beliefs(self, graph: FactorGraph) -> Beliefs:
-        found = self.method.run(graph, budget=self.budget)
-        if not found.converged:
-            raise not_converged(self.method, found.stopped, found.trace.last_residual)
-        return found
+    def _solve(self, graph: FactorGraph) -> FixedPoint:
+        method, run = self.method, self._run(graph)
+        if method.exactness != "always":
+            require_possible(graph)
+        with run.clock.watching():
+            engine, ended = method.settled(graph, run, self.prepared)
+        if not ended.converged:
+            raise not_converged(method, run.stopped, run.trace.last_residual)
+        factors = engine.factor_marginals()
+        return FixedPoint(
+            engine.log_z(), engine.marginals(), factors, lambda: engine.response().respond
+        )
 
     def _run(self, graph: FactorGraph) -> MethodRun:
         trace = Trace(self.method.objective_name)
         return MethodRun(self.budget.start(), silent, trace, 0.0, {}, unconditioned(graph))
 
 
-class RowsSolver(Solver):
+class RowsSolver(Solver, ABC):
     """A solver of many sets of tables at once."""
+
+    def _prepared(self) -> None:
+        return None
 
     @abstractmethod
     def beliefs(self, tables: Array) -> tuple[Array, Array, Array]:
@@ -117,105 +131,6 @@ class RowsSolver(Solver):
         return FixedPoint(float(log_z[0]), marginals[0], factors[0], lambda: respond)
 
 
-class MessageSolver(Solver):
-    """Belief propagation and the tree-reweighted bound."""
-
-    def __init__(self, graph: FactorGraph, method: Method, budget: Budget) -> None:
-        super().__init__(graph, method, budget)
-        self.weights = np.ones(graph.n_factors)
-        if isinstance(method, TreeReweighted) and graph.n_factors:
-            self.weights = method.choose_appearances(graph, self._run(graph)).weights
-
-    def _solve(self, graph: FactorGraph) -> FixedPoint:
-        found = self._beliefs(graph)
-        assert found.log_z is not None  # both methods have one
-        factors = found.flat_factors
-        return FixedPoint(
-            found.log_z,
-            found.flat_marginals,
-            factors,
-            lambda: self._response(graph, found.flat_marginals, factors),
-        )
-
-    def _response(self, graph: FactorGraph, marginals: Array, factors: Array) -> Respond:
-        if isinstance(self.method, TreeReweighted) and self.method.appearances == "optimised":
-            raise MethodError(
-                "trw:appearances=optimised: the appearances depend on the tables, and only log_z "
-                "has a gradient; use uniform or sampled ones for marginals and factor beliefs"
-            )
-        return ReweightedResponse(graph, marginals, factors, self.weights).respond
-
-
-class MeanFieldSolver(Solver):
-    """Naive mean field, at the best of its starts."""
-
-    def _solve(self, graph: FactorGraph) -> FixedPoint:
-        found = self._beliefs(graph)
-        assert found.log_z is not None  # mean field has a bound
-        q = found.flat_marginals
-        return FixedPoint(
-            found.log_z, q, found.flat_factors, lambda: MeanFieldResponse(graph, q).respond
-        )
-
-
-class RegionSolver(Solver):
-    """Kikuchi by the double loop, or generalised belief propagation."""
-
-    def __init__(self, graph: FactorGraph, method: Method, budget: Budget) -> None:
-        if isinstance(method, Kikuchi) and method.solver == "penalty":
-            raise MethodError(
-                "kikuchi:solver=penalty ends with regions that disagree a little, which is no "
-                "stationary point and has no implicit gradient; use solver=double-loop"
-            )
-        super().__init__(graph, method, budget)
-
-    def _solve(self, graph: FactorGraph) -> FixedPoint:
-        from kikuchi.engines.feasibility import require_possible
-        from kikuchi.engines.regions.engine import region_beliefs
-        from kikuchi.engines.regions.response import RegionResponse
-
-        method = self.method
-        assert isinstance(method, Kikuchi | GeneralisedBP)  # `solver_for` saw to it
-        require_possible(graph)
-        run = self._run(graph)
-        with run.clock.watching():
-            found = region_beliefs(graph, method.regions, run)
-            _, converged = method.minimise(found, run)
-        if not converged:
-            raise not_converged(method, run.stopped, run.trace.last_residual)
-        return FixedPoint(
-            -found.free_energy(),
-            found.variable_marginals(),
-            found.factor_marginals(),
-            lambda: RegionResponse(found).respond,
-        )
-
-
-class TreeSolver(Solver):
-    """Exact: one junction tree for all tables."""
-
-    def __init__(self, graph: FactorGraph, method: Method, budget: Budget) -> None:
-        from kikuchi.engines.trees.plan import make_plan
-
-        assert isinstance(method, JunctionTree)  # `solver_for` saw to it
-        super().__init__(graph, method, budget)
-        clock = budget.start()
-        if graph.n_factors:
-            self.plan = make_plan(unconditioned(graph), method.order, method.seed, clock)
-
-    def _solve(self, graph: FactorGraph) -> FixedPoint:
-        from kikuchi.engines.trees.engine import Watch, propagate
-        from kikuchi.engines.trees.plan import factor_targets
-        from kikuchi.engines.trees.response import ExactResponse
-
-        plan = replace(self.plan, conditioned=unconditioned(graph))
-        watch = Watch(self.budget.start())
-        run = propagate(plan, factor_targets, watch, propagation="hugin")
-        factors = run.out.copy()
-        marginals = marginals_of(graph, factors)
-        return FixedPoint(run.log_z, marginals, factors, lambda: ExactResponse(run).respond)
-
-
 def numbers(graph: FactorGraph, log_tables: Array) -> Array:
     """Log-tables of the graph in 64 bits, along any leading axes; those that are no numbers are
     named with their factor.
@@ -242,21 +157,6 @@ def not_converged(method: Method, stopped: str, residual: float) -> KikuchiError
         f"{method.text} did not converge ({stopped}, residual {residual:.2g}), and gradients are "
         "those of a fixed point; add damping, allow more iterations, use kikuchi or trw, or jt"
     )
-
-
-def marginals_of(graph: FactorGraph, factors: Array) -> Array:
-    """Flat marginals from flat factor beliefs; variables of no factor are uniform."""
-    from kikuchi.graphs.table_shapes import factor_groups
-
-    out = np.repeat(1.0 / graph.cardinalities, graph.cardinalities)
-    for group in factor_groups(graph):
-        beliefs = factors[group.entries]
-        for k, card in enumerate(group.shape):
-            axes = tuple(j + 1 for j in range(len(group.shape)) if j != k)
-            table = beliefs.reshape(len(beliefs), *group.shape).sum(axis=axes)
-            begin = sum(group.shape[:k])
-            out[group.states[:, begin : begin + card]] = table
-    return out
 
 
 def _without_factors(graph: FactorGraph) -> FixedPoint:

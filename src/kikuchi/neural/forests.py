@@ -12,7 +12,7 @@ import numpy as np
 from kikuchi.core.arrays import Array, Ints
 from kikuchi.core.budget import Budget
 from kikuchi.graphs.factor_graph import FactorGraph
-from kikuchi.methods.method import Method
+from kikuchi.methods.method import EngineMethod
 from kikuchi.neural.fixed_points import RowsSolver
 from kikuchi.neural.kernels import forests as kernels
 
@@ -32,7 +32,7 @@ class ForestSolver(RowsSolver):
     [11.0, 4.0]
     """
 
-    def __init__(self, graph: FactorGraph, method: Method, budget: Budget) -> None:
+    def __init__(self, graph: FactorGraph, method: EngineMethod, budget: Budget) -> None:
         super().__init__(graph, method, budget)
         self.forest = forest_of(graph)
 

@@ -20,7 +20,7 @@ from kikuchi.core.options import option
 from kikuchi.core.run import State, Step
 from kikuchi.engines.loops.state import Iterations
 from kikuchi.engines.regions.engine import RegionBeliefs
-from kikuchi.methods.kikuchi import PenalisedEnergy
+from kikuchi.engines.regions.penalty import PenalisedEnergy
 from kikuchi.neural.attention import NetworkDescent, network_bytes, padded_roots
 
 

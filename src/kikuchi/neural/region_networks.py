@@ -8,7 +8,7 @@ Reference: LIU-I14, LIU-I14b, LIU-I15, LIU-L4, LIU-M10.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import ClassVar
 
 from kikuchi.engines.loops.iterate import iterate
@@ -62,9 +62,8 @@ class Renn(Method, EnergySettings):
         descent = EnergyDescent(beliefs, self, self.seed)
         ended = iterate(descent.step, Iterations(), run, tol=self.tol, limit=self.max_iterations)
         descent.restore()
-        solution = read_regions(
-            beliefs, run, ended.iterations, ended.converged, beliefs.disagreement(), _ADVICE
-        )
+        ended = replace(ended, residual=beliefs.disagreement())
+        solution = read_regions(beliefs, run, ended, _ADVICE)
         solution.diagnostics["penalty"] = self.penalty
         return solution
 

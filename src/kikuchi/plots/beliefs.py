@@ -233,10 +233,9 @@ def _draw_bars(
 def _segment_label(state: str, p: float) -> str:
     """State and probability, as much of it as fits into a segment of width `p`."""
     width = int(p * 62)
-    number = f"{p:.3f}".lstrip("0") if p < 0.9995 else f"{p:.4g}"
-    state = style.plain(state)
-    if len(state) + len(number) + 1 <= width:
-        return f"{state} {number}"
+    state, number = style.plain(state), f"{p:.3f}"
+    if len(state) + len(number) + 2 <= width:
+        return f"{state}: {number}"
     return style.shorten(state, width) if width >= 3 else ""
 
 

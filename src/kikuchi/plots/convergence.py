@@ -24,7 +24,7 @@ def convergence(
 ) -> Figure:
     """Residual (logarithmic) and objective of each trace against iterations, or another `unit`.
 
-    A panel appears only if some trace has numbers for it; a trace without steps is left out.
+    A panel appears only if some trace has two numbers for it; a trace without steps is left out.
     Objectives or residuals of different names are different quantities and get a panel each.
 
     >>> trace = Trace()
@@ -71,7 +71,8 @@ def _panels(traces: Mapping[str, Trace]) -> list[tuple[str, dict[str, Trace]]]:
         some = {name: trace for name, trace in traces.items() if _has(trace, column)}
         for label in dict.fromkeys(_label(trace, column) for trace in some.values()):
             same = {name: t for name, t in some.items() if _label(t, column) == label}
-            panels.append((column, same))
+            if any(len(_points(t, column)[0]) > 1 for t in same.values()):
+                panels.append((column, same))
     return panels
 
 

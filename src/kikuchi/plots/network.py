@@ -42,6 +42,7 @@ def draw_network(
     *,
     observed: Mapping[int, int] | None = None,
     directed: bool = True,
+    percentages: bool = True,
     grid: tuple[int, int] | None = None,
     title: str | None = None,
 ) -> Figure:
@@ -60,6 +61,7 @@ def draw_network(
         the name only.
     observed : evidence as {variable number: state number}; these boxes have another colour.
     directed : whether edges have arrowheads.
+    percentages : whether the figure of each state is written beside its bar.
     grid : rows and columns of a grid whose variables are numbered row by row; it is drawn as one.
     title : text above the picture.
 
@@ -77,7 +79,8 @@ def draw_network(
         _shown_states(list(states[v]), None if values is None else values[v], seen.get(v))
         for v in range(len(names))
     ]
-    widths = [_box_width(names[v], shown[v]) for v in range(len(names))]
+    figure_width = _NUMBER if percentages else 0.0
+    widths = [_box_width(names[v], shown[v], figure_width) for v in range(len(names))]
     heights = [_HEAD + _MARGIN + (_ROW * len(rows) + _MARGIN if rows else 0.0) for rows in shown]
     if grid is None:
         layout = layered(len(names), edges, widths, heights)
@@ -90,7 +93,7 @@ def draw_network(
         _draw_edges(axes, layout, edges, widths, heights, directed)
         for v, rows in enumerate(shown):
             corner = (float(layout.x[v]) - widths[v] / 2, float(layout.top[v]))
-            _draw_box(axes, corner, widths[v], heights[v], names[v], rows, v in seen)
+            _draw_box(axes, corner, widths[v], heights[v], names[v], rows, v in seen, figure_width)
     return figure
 
 
@@ -133,10 +136,10 @@ def _label(text: str, longest: int = _LONGEST_STATE) -> str:
     return style.plain(style.shorten(printable(text), longest))
 
 
-def _box_width(name: str, rows: list[Row]) -> float:
+def _box_width(name: str, rows: list[Row], figure_width: float) -> float:
     title = text_width(_label(name, _LONGEST_NAME), _NAME_SIZE, "bold")
     states = max((text_width(label, _STATE_SIZE) for label, *_ in rows), default=0.0)
-    body = states + 0.08 + _BAR + _NUMBER if rows else 0.0
+    body = states + 0.08 + _BAR + figure_width if rows else 0.0
     return max(title + 0.04, body, 0.5) + 2 * _MARGIN
 
 
@@ -177,6 +180,7 @@ def _draw_box(
     name: str,
     rows: list[Row],
     observed: bool,
+    figure_width: float,
 ) -> None:
     from matplotlib.patches import Rectangle
 
@@ -196,7 +200,7 @@ def _draw_box(
         left + width / 2, top + head_height / 2, _label(name, _LONGEST_NAME), ha="center",
         va="center", fontsize=_NAME_SIZE, fontweight="bold", zorder=7,
     )  # fmt: skip
-    start = left + width - _MARGIN - _NUMBER - _BAR
+    start = left + width - _MARGIN - figure_width - _BAR
     for k, (label, p, seen) in enumerate(rows):
         y = top + _HEAD + _MARGIN + _ROW * (k + 0.5)
         axes.text(left + _MARGIN, y, label, ha="left", va="center", fontsize=_STATE_SIZE, zorder=7)
@@ -206,8 +210,10 @@ def _draw_box(
                 facecolor=_SEEN_BAR if observed or seen else _BAR_FILL, edgecolor="none", zorder=5,
             )
         )  # fmt: skip
-        number = left + width - _MARGIN
-        axes.text(number, y, percentage(p), ha="right", va="center", fontsize=_STATE_SIZE, zorder=7)
+        if figure_width:
+            end = left + width - _MARGIN
+            text = percentage(p)
+            axes.text(end, y, text, ha="right", va="center", fontsize=_STATE_SIZE, zorder=7)
 
 
 # ---------------------------------------------------------------------- edges

@@ -66,10 +66,15 @@ def bands(
 
 
 def probabilities(
-    parts: Sequence[Array], names: Sequence[str] = (), times: Array | None = None
+    parts: Sequence[Array],
+    names: Sequence[str] = (),
+    times: Array | None = None,
+    *,
+    first: int = 0,
 ) -> Figure:
     """Probabilities of the states (T, K) of each chain as stacked areas, one panel per chain;
-    a legend names the colours of up to twelve states. `times` are the dates of the steps.
+    a legend names the colours of up to twelve states. `times` are the dates of the steps, `first`
+    is the number of the first step where they have none.
 
     >>> len(probabilities([np.full((4, 2), 0.5)]).axes)
     1
@@ -82,7 +87,7 @@ def probabilities(
         for k, (panel, p) in enumerate(zip(axes, shown, strict=True)):
             at = _thinned(len(p))
             labels = [f"state {j}" for j in range(p.shape[1])]
-            x = _at(at, times)
+            x = _at(at, times, first)
             panel.stackplot(x, p[at].T, colors=colours[: p.shape[1]], linewidth=0, labels=labels)
             panel.set(ylim=(0, 1), xlim=(x[0], x[-1]) if len(x) > 1 else (0, 1))
             panel.set_ylabel(style.plain(names[k] if k < len(names) else f"chain {k + 1}"))
@@ -96,7 +101,12 @@ def probabilities(
 
 
 def coloured_series(
-    data: Array, states: Ints, names: Sequence[str] = (), times: Array | None = None
+    data: Array,
+    states: Ints,
+    names: Sequence[str] = (),
+    times: Array | None = None,
+    *,
+    first: int = 0,
 ) -> Figure:
     """Columns of a series (T, n), one panel each, with points in the colour of the state.
 
@@ -106,6 +116,7 @@ def coloured_series(
     states : the state at each step.
     names : those of the columns.
     times : dates of the steps (datetime64), in place of their numbers.
+    first : the number of the first step.
 
     >>> figure = coloured_series(np.zeros((4, 1)), np.array([0, 0, 1, 1]), ["load"])
     >>> [text.get_text() for text in figure.legends[0].get_texts()]
@@ -118,15 +129,17 @@ def coloured_series(
     with style.styled():
         figure, axes = style.new_figure(8.0, 0.9 + 1.5 * shown, rows=shown)
         for k, panel in enumerate(axes):
-            panel.plot(_at(at, times), data[at, k], color=style.GRID, linewidth=0.8, zorder=1)
+            panel.plot(
+                _at(at, times, first), data[at, k], color=style.GRID, linewidth=0.8, zorder=1
+            )
             for state in range(count):
                 own = at[states[at] == state]
                 panel.scatter(
-                    _at(own, times), data[own, k], s=7, lw=0, color=colours[state], zorder=2,
-                    label=f"state {state}",
+                    _at(own, times, first), data[own, k], s=7, lw=0, color=colours[state],
+                    zorder=2, label=f"state {state}",
                 )  # fmt: skip
             if len(data) > 1:
-                panel.set_xlim(*_at(np.array([0, len(data) - 1]), times))
+                panel.set_xlim(*_at(np.array([0, len(data) - 1]), times, first))
             panel.set_ylabel(style.plain(style.shorten(names[k] if k < len(names) else f"{k + 1}")))
         _name_time(axes[-1], times)
         if count <= _NAMED:

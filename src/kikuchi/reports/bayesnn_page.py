@@ -40,7 +40,7 @@ def network_report(
         subtitle="A network whose weights have a variational posterior",
         warnings=evaluation.warnings,
         tiles=[
-            Tile("fit", e.stopped_, "good" if e.converged_ else "bad"),
+            Tile("fit", evaluation.stopped, "good" if e.converged_ else "bad"),
             Tile("bound", f"{e.bound_:.1f} nats"),
             Tile("time", text.seconds(evaluation.seconds)),
             *tiles,

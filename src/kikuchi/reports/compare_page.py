@@ -14,7 +14,7 @@ from kikuchi.reports.page import Facts, Item, Picture, Report, convergence_pictu
 _HEAD = (
     "method",
     "log Z",
-    "brackets",
+    "bounds",
     "error",
     "largest error",
     "mean error",

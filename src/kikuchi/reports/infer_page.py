@@ -122,7 +122,9 @@ def _against_exact(beliefs: Beliefs, exact: Beliefs | None, observed: Observed) 
 
 def _method_pairs(method: str) -> list[tuple[str, str]]:
     chosen = parse_method(method)
-    pairs = [("Method", f"{chosen.name}: {chosen.summary}"), ("Method text", method)]
+    pairs = [("Method", f"{chosen.name}: {chosen.summary}")]
+    if method != chosen.name:
+        pairs.append(("Method text", method))
     if dataclasses.fields(chosen):
         pairs.append(("Settings", page.settings_text(chosen)))
     seed = getattr(chosen, "seed", None)

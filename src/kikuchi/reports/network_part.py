@@ -28,6 +28,7 @@ def network_part(
     ask: Ask,
     *,
     caption: str = "The network with the probabilities of its states in percent",
+    percentages: bool = True,
 ) -> list[Item]:
     """The picture of the network with its beliefs, and what it leaves out.
 
@@ -48,7 +49,9 @@ def network_part(
         said = f"A model of {count} is not drawn. Name fewer variables to see them."
         return [f'<p class="note">{said}</p>']
     beliefs = ask([v for v in drawn if v not in observed])
-    figure = network_picture(graph, beliefs, observed=observed, variables=drawn)
+    figure = network_picture(
+        graph, beliefs, observed=observed, variables=drawn, percentages=percentages
+    )
     if observed.keys() & set(drawn):
         caption += "; amber boxes are observed"
     if not whole:

@@ -27,7 +27,7 @@ h3 { font-size: 1rem; margin: 1.4rem 0 .4rem; }
 .sub { margin: 0; overflow-wrap: anywhere; }
 .note { margin: 0 0 .8rem; font-size: .92rem; }
 .scroll + .note { margin-top: .6rem; }
-.tiles { display: grid; grid-template-columns: repeat(auto-fit, minmax(180px, 1fr)); gap: .75rem; }
+.tiles { display: grid; grid-template-columns: repeat(auto-fit, minmax(155px, 1fr)); gap: .75rem; }
 .tile { background: var(--card); border-radius: 8px; padding: .7rem .9rem; min-width: 0; }
 .tile .label { display: block; color: var(--soft); font-size: .82rem; }
 .tile .value { display: block; font-size: 1.08rem; font-weight: 600; overflow-wrap: anywhere;
@@ -39,11 +39,14 @@ h3 { font-size: 1rem; margin: 1.4rem 0 .4rem; }
 .warn strong { color: var(--bad); }
 .warn ul { margin: .3rem 0 0; padding-left: 1.2rem; }
 .scroll { overflow-x: auto; }
+.scroll, figure {  /* a shade at the right edge while there is more to scroll to */
+  background: linear-gradient(to left, var(--paper) 30%, transparent) right / 2rem 100% no-repeat
+    local, linear-gradient(to left, var(--rule), transparent) right / .8rem 100% no-repeat; }
 table { border-collapse: collapse; font-size: .92rem; font-variant-numeric: tabular-nums; }
 th, td { text-align: left; vertical-align: top; padding: .32rem 1rem .32rem 0;
   border-bottom: 1px solid var(--rule); }
 thead th { color: var(--soft); font-weight: 600; white-space: nowrap; vertical-align: bottom; }
-td { white-space: pre-wrap; overflow-wrap: anywhere; }
+td { white-space: pre-wrap; }
 td:first-child { min-width: 8rem; }
 td.n:first-child { min-width: 0; }
 th.n, td.n { text-align: right; white-space: nowrap; }

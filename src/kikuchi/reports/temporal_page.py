@@ -108,7 +108,7 @@ def _forecast(evaluation: TemporalEvaluation) -> list[Item]:
     back = evaluation.tables[0][-_BACK:]
     figure = plots.bands(
         found.mean, found.deviation, data=back, names=evaluation.names, start=len(back),
-        first=len(evaluation.tables[0]) - len(back),
+        first=len(evaluation.tables[0]) - len(back) + 1,
         times=_ahead(evaluation, len(back), len(found.mean)),
     )  # fmt: skip
     caption = f"The last {len(back)} rows and the forecast with two standard deviations."
@@ -128,18 +128,18 @@ def _answer(evaluation: TemporalEvaluation) -> list[Item]:
         return []
     if evaluation.task == "sample":
         outputs = answer[1]
-        return [Picture(plots.bands(outputs, np.zeros(outputs.shape), names=evaluation.names),
-                        "Outputs drawn from the model.")]  # fmt: skip
+        figure = plots.bands(outputs, np.zeros(outputs.shape), names=evaluation.names, first=1)
+        return [Picture(figure, "Outputs drawn from the model.")]
     if evaluation.task == "forecast":
         back = data[-_BACK:]
         figure = plots.bands(answer.mean, answer.deviation, data=back, names=evaluation.names,
-                             start=len(back), first=len(data) - len(back),
+                             start=len(back), first=len(data) - len(back) + 1,
                              times=_ahead(evaluation, len(back), len(answer.mean)))  # fmt: skip
         return [Picture(figure, f"The last {len(back)} rows of the data and the forecast with "
                                 "two standard deviations.")]  # fmt: skip
     if kind == "probit":
         p = np.asarray(answer)[:, None]
-        figure = plots.bands(p, np.zeros(p.shape), names=["probability"])
+        figure = plots.bands(p, np.zeros(p.shape), names=["probability"], first=1)
         caption = (
             "Probability of the second class: before each label was seen, or by the final weights "
             "of a model that was fitted before."
@@ -150,15 +150,17 @@ def _answer(evaluation: TemporalEvaluation) -> list[Item]:
         parts = [parts] if kind == "hmm" else parts
         names = ["probability"] if kind == "hmm" else []
         caption = "Probabilities of the states at each step."
-        shown: list[Item] = [Picture(plots.probabilities(parts, names, times), caption)]
+        stacked = plots.probabilities(parts, names, times, first=1)
+        shown: list[Item] = [Picture(stacked, caption)]
         if kind == "hmm" and len(data) == len(parts[0]):
-            figure = plots.coloured_series(data, parts[0].argmax(axis=1), evaluation.names, times)
+            best = parts[0].argmax(axis=1)
+            figure = plots.coloured_series(data, best, evaluation.names, times, first=1)
             shown.insert(0, Picture(figure, "The series, coloured by the most probable state."))
         return shown
     items: list[Item] = [
         Picture(plots.bands(answer.mean, answer.deviation,
                             names=[f"state {k}" for k in range(answer.mean.shape[1])],
-                            times=times),
+                            times=times, first=1),
                 "States with two standard deviations.")
     ]  # fmt: skip
     if kind == "ssm" and not evaluation.estimator.model_.varying:
@@ -167,6 +169,8 @@ def _answer(evaluation: TemporalEvaluation) -> list[Item]:
             spread = np.einsum("mi,tij,mj->tm", m.output, answer.covariance, m.output)
             mean = answer.mean @ m.output.T + m.output_offset
             finite = np.sqrt(np.where(np.isfinite(spread), np.maximum(spread, 0), np.inf))
-            figure = plots.bands(mean, finite, data=data, names=evaluation.names, times=times)
+            figure = plots.bands(
+                mean, finite, data=data, names=evaluation.names, times=times, first=1
+            )
             items.append(Picture(figure, "What the states say about the outputs, and the data."))
     return items

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
@@ -111,7 +112,10 @@ def work(run: Beliefs | Fit) -> str:
 
 
 def bounds(beliefs: Beliefs, decimals: int = 9, unknown: str = "none certified") -> str:
-    """The certified bounds on log Z: one side, an interval, or exact."""
+    """The certified bounds on log Z: one side, an interval, or exact.
+
+    The ends of an interval have three digits of its width, rounded outwards.
+    """
     low, high = beliefs.log_z_lower, beliefs.log_z_upper
     if low is None and high is None:
         return unknown
@@ -120,6 +124,9 @@ def bounds(beliefs: Beliefs, decimals: int = 9, unknown: str = "none certified")
     if low is None or high is None:
         side, value = ("≥", low) if high is None else ("≤", high)
         return f"{side} {text.log_z(value, decimals)}"
+    decimals = min(max(2 - math.floor(math.log10(high - low)), 1), decimals)
+    unit = 10.0**decimals
+    low, high = math.floor(low * unit) / unit, math.ceil(high * unit) / unit
     return f"[{text.log_z(low, decimals)}, {text.log_z(high, decimals)}]"
 
 

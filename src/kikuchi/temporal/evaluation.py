@@ -16,6 +16,8 @@ from kikuchi.core.errors import MethodError
 from kikuchi.training.estimator import Estimator
 
 _SHOWN_ROWS = 5  # of an answer, on the screen
+_SHOWN_STEPS = 24  # of a forecast
+_TINY = 1e-6  # probabilities below are not written out there
 TASKS = ("fit", "filter", "forecast", "sample")
 
 
@@ -171,14 +173,23 @@ class TemporalEvaluation(Answer):
             return self._regimes()
         if not self.rows.size or self.task == "sample":
             return None
-        first = 0 if self.task == "forecast" else max(len(self.rows) - _SHOWN_ROWS, 0)
+        first = 0 if self.task == "forecast" else max(len(self.rows) - self._shown, 0)
         label, index = "step" if self.task == "forecast" else "row", self.index()
-        shown = self.rows[first : first + _SHOWN_ROWS]
+        shown = self.rows[first : first + self._shown]
         at = [str(first + k + 1) for k in range(len(shown))]
         if index is not None:
-            label, at = index.column, index.labels[first : first + _SHOWN_ROWS]
-        cells = [[name, *(f"{x:.4g}" for x in row)] for name, row in zip(at, shown, strict=True)]
+            label, at = index.column, index.labels[first : first + self._shown]
+        cells = [[name, *map(self._cell, row)] for name, row in zip(at, shown, strict=True)]
         return TextTable([label, *self.columns], cells, range(len(self.columns) + 1))
+
+    @property
+    def _shown(self) -> int:
+        """Rows of the answer on the screen."""
+        return _SHOWN_STEPS if self.task == "forecast" else _SHOWN_ROWS
+
+    def _cell(self, value: float) -> str:
+        tiny = self.kind in ("hmm", "factorial", "hopping") and 0.0 < value < _TINY
+        return f"<{_TINY:g}" if tiny and self.task == "filter" else f"{value:.4g}"
 
     def _regimes(self) -> TextTable:
         """Each state: its share of the steps, how long it lasts, and the moments of its outputs."""
@@ -220,7 +231,7 @@ class TemporalEvaluation(Answer):
             lines.append(
                 f"states by {by}: {_runs(self.result.probabilities.argmax(axis=1), labels)}"
             )
-        if self.task in ("filter", "fit", "forecast") and len(self.rows) > _SHOWN_ROWS:
+        if self.task in ("filter", "fit", "forecast") and len(self.rows) > self._shown:
             lines.append(f"all {len(self.rows)} rows: --table OUT.csv or --json OUT")
         return ["", *lines] if lines else []
 

@@ -12,6 +12,7 @@ from kikuchi.core.answer import Answer
 _STOPPED = {
     "epochs": "all epochs done",
     "seconds": "the time budget ended",
+    "validation": "held-out rows no longer improved",
     "diverged": "diverged; the last good state is kept",
 }
 

@@ -65,6 +65,11 @@ class ChainSampler(Protocol):
     def random(self, count: int, rng: Generator) -> State:
         """Chains at random states."""
 
+    def centres(self, data: Any) -> State:
+        """Means of the units, from which `contrast` measures them once the workspace has them;
+        refuses models that have none.
+        """
+
     def clamp(
         self,
         batch: Any,
@@ -111,14 +116,18 @@ class SampledRule(Rule[Any]):
     bits: bool = option(
         False, "draw bits from rows of grey levels, which are probabilities, at each visit"
     )
+    centred: bool = option(
+        False, "measure units from their means, which conditions the updates better (machines)"
+    )
 
     def begin(self, model: SampledModel, data: Any, rng: Generator) -> State:
-        """Chains before the first batch."""
+        """Chains before the first batch, and means of the units if they are centred."""
         sampler = model.sampler({})
+        centres = sampler.centres(data) if self.centred else {}
         if not self._keeps_hidden(sampler):
-            return {}
+            return centres
         chains = sampler.begin(data, np.arange(data.shape[0]), self.clamped, rng, compact=True)
-        return {f"{_HELD}{name}": chains[name] for name in sampler.held}
+        return centres | {f"{_HELD}{name}": chains[name] for name in sampler.held}
 
     def gradient(
         self, model: SampledModel, batch: Any, rows: Ints, state: State, rng: Generator
@@ -234,7 +243,8 @@ class BriefGibbsRule(SampledRule):
         sampler = model.sampler({})
         rows = np.arange(1 if self.restart else data.shape[0])
         chains = sampler.begin(data, rows, self.clamped, rng, compact=True)
-        return chains | {f"{_HELD}{name}": chains[name].copy() for name in sampler.held}
+        chains |= {f"{_HELD}{name}": chains[name].copy() for name in sampler.held}
+        return chains | (sampler.centres(data) if self.centred else {})
 
     def _keeps_hidden(self, sampler: ChainSampler) -> bool:
         return True

@@ -54,8 +54,8 @@ def test_newton_meets_the_pins_where_walks_do_not(seed: int, scale: float) -> No
         pytest.skip("a forest")
     messages, progress = solved(graph, held, some_marginals(rng, graph))
     assert progress.worst <= 1e-12
-    tables = np.split(messages.factor_beliefs(), graph.table_offsets[1:-1])
-    beliefs = np.split(messages.variable_beliefs(), graph.state_offsets[1:-1])
+    tables = np.split(messages.factor_marginals(), graph.table_offsets[1:-1])
+    beliefs = np.split(messages.marginals(), graph.state_offsets[1:-1])
     for a, table in enumerate(tables):
         joint = table.reshape(graph.shape(a))
         for k, v in enumerate(graph.scope(a)):
@@ -99,7 +99,7 @@ def test_gradient_and_hessian_against_differences(seed: int) -> None:
 
     def energy(at: np.ndarray) -> float:
         found, _ = solved(graph, held, at)
-        return -found.log_z(found.variable_beliefs())
+        return -found.log_z(found.marginals())
 
     h = 1e-5
     ends = [(marginals + h * change, marginals - h * change) for change in changes]

@@ -21,7 +21,7 @@ from kikuchi.learning.ascent import penalised
 from kikuchi.learning.data import Data
 from kikuchi.learning.likelihood.gradient import GradientML
 from kikuchi.learning.likelihood.objective import (
-    Engine,
+    InnerRuns,
     Likelihood,
     input_variables,
     response_factors,
@@ -189,7 +189,7 @@ def test_clamped_phase_by_another_method() -> None:
 def test_inner_inference_that_fails_is_damped_counted_and_told() -> None:
     spins = kk.complete(8, seed=0, coupling=2.0, field=0.1)
     clock = Budget().start()
-    engine = Engine("bp:max_iterations=3,damping=0", clock)
+    engine = InnerRuns("bp:max_iterations=3,damping=0", clock)
     engine.run(spins)
     assert [m.damping for m in engine.methods] == [0.0, 0.5, 0.9]
     assert engine.failures >= 1 and engine.level >= 1
@@ -365,6 +365,48 @@ def test_duplicate_scopes_single_variables_and_single_states() -> None:
     assert marginals == pytest.approx([0.25, 0.75, 1, 0.25, 0.25, 0.5], abs=1e-5)
 
 
+# ---------------------------------------------------------------------- fewer sweeps inside
+
+
+def sweeps_inside(monkeypatch: pytest.MonkeyPatch, text: str) -> tuple[int, float]:
+    """Sweeps of inner inference in all of a fit, and the mean log-likelihood that it ends at."""
+    truth = kk.grid(4, 4, seed=3, coupling=0.7, field=0.2)
+    counted, run = [], InnerRuns._run
+
+    def counting(
+        self: InnerRuns, graph: kk.FactorGraph, evidence: dict[int, int] | None
+    ) -> kk.Beliefs:
+        beliefs = run(self, graph, evidence)
+        counted.append(beliefs.iterations)
+        return beliefs
+
+    with monkeypatch.context() as patch:
+        patch.setattr(InnerRuns, "_run", counting)
+        fit = learn(flat(truth), samples(truth, 500), text)
+    assert fit.log_likelihood is not None
+    return sum(counted) // len(counted), fit.log_likelihood
+
+
+@pytest.mark.parametrize("method", ["kikuchi:regions=faces", "trw"])
+def test_inner_runs_that_minimise_start_from_each_other(
+    method: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    text = f"gradient:inference=({method}),tol=1e-4"
+    warm, reached = sweeps_inside(monkeypatch, text)
+    monkeypatch.setattr(InnerRuns, "keep", lambda self: None)
+    cold, aim = sweeps_inside(monkeypatch, text)
+    assert warm < 0.9 * cold
+    assert reached == pytest.approx(aim, abs=1e-3)
+
+
+def test_inner_runs_of_adam_are_as_precise_as_its_steps(monkeypatch: pytest.MonkeyPatch) -> None:
+    text = "gradient:inference=bp,optimiser=adam,learning_rate=0.05,epochs=60"
+    loose, reached = sweeps_inside(monkeypatch, text)
+    exact, aim = sweeps_inside(monkeypatch, f"{text},precision=0")
+    assert loose < 0.5 * exact
+    assert reached == pytest.approx(aim, abs=1e-2)
+
+
 # ---------------------------------------------------------------------- stopping and resuming
 
 
@@ -373,6 +415,9 @@ def test_duplicate_scopes_single_variables_and_single_states() -> None:
     [
         "gradient:tol=1e-8",
         "gradient:inference=bp,tol=1e-6",
+        "gradient:inference=kikuchi,tol=1e-6",
+        "gradient:inference=trw,tol=1e-6",
+        "gradient:inference=bp,optimiser=adam,epochs=12",
         "gradient:l1=0.01",
         "gradient:optimiser=adam,batch=40,epochs=12",
         "gradient:optimiser=sgd,batch=40,epochs=12,learning_rate=0.5",

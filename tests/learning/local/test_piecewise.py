@@ -71,7 +71,7 @@ def test_reweighted_form_is_a_fixed_point() -> None:
     model = graph.with_log_tables(pseudo_moments(graph, wanted, weights))
     engine = ReweightedMessages(model, weights)
     engine.sweeps(500)
-    np.testing.assert_allclose(engine.factor_tables(), wanted, atol=1e-8)
+    np.testing.assert_allclose(engine.factor_marginals(), wanted, atol=1e-8)
 
 
 def test_nested_and_repeated_scopes_count_once() -> None:

@@ -8,7 +8,7 @@ update that never lowers the bound, as in mean field.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
@@ -21,6 +21,34 @@ if TYPE_CHECKING:
 
 _NEWTON = 60
 _TINY = 1e-300
+
+
+class ChainRows(NamedTuple):
+    """Odds of the chains, xi and means of all units, by row."""
+
+    odds: Array
+    xi: Array
+    means: Array
+
+
+class ChainBounds(NamedTuple):
+    """Bound of each row, the last change, and the sweeps."""
+
+    bounds: Array
+    residuals: Array
+    counts: Ints
+
+
+class Passes(NamedTuple):
+    """Work space of a layer: matrices of each child and side behind and before each unit, with
+    log-scales, and the entropy ahead.
+    """
+
+    back: Array
+    back_logs: Array
+    front: Array
+    front_logs: Array
+    ahead: Array
 
 
 @njit(cache=True, error_model="numpy")
@@ -68,9 +96,8 @@ def _best_xi(
     for _ in range(_NEWTON):
         log_a, mean_a, var_a = tilted_moments(net, child, -xi, first, last, start, odds)
         log_b, mean_b, var_b = tilted_moments(net, child, 1.0 - xi, first, last, start, odds)
-        xi, low, high, done = xi_step(
-            xi, low, high, mean_input, log_a, log_b, mean_a, mean_b, var_a, var_b
-        )
+        tilts = log_a, log_b, mean_a, mean_b, var_a, var_b
+        xi, low, high, done = xi_step(xi, low, high, mean_input, tilts)
         if done:
             break
     return xi, log_a, log_b
@@ -111,15 +138,14 @@ def _settle(net: Edges, starts: Ints, odds: Array, means: Array, inputs: Array, 
 
 @njit(cache=True, error_model="numpy")
 def _backward(
-    net: Edges, child: int, t: float, first: int, last: int, start: int, odds: Array, out: Array,
-    logs: Array,
-) -> None:  # fmt: skip
+    net: Edges, child: int, t: float, first: int, last: int, odds: Array, out: Array, logs: Array
+) -> None:
     """Products of the matrices after each unit, (unit, state), largest entry 1, with log-scales."""
     n = last - first
     out[n - 1, 0], out[n - 1, 1], logs[n - 1] = 1.0, 1.0, 0.0
     for j in range(n - 1, 0, -1):
         k = first + j
-        e = np.exp(t * net.weights[net.first[k] + child - start])
+        e = np.exp(t * net.weights[net.first[k] + child - last])
         off, on = out[j, 0], e * out[j, 1]
         a0 = off + odds[k, 0] * (on - off)
         a1 = off + odds[k, 1] * (on - off)
@@ -130,10 +156,11 @@ def _backward(
 
 @njit(cache=True, error_model="numpy")
 def _sweep_layer(
-    net: Edges, starts: Ints, layer: int, free: Array, odds: Array, means: Array, inputs: Array,
-    xi: Array, back: Array, back_logs: Array, front: Array, front_logs: Array, ahead: Array,
-) -> float:  # fmt: skip
-    """Both numbers of every free unit of a layer once; answers the largest change."""
+    net: Edges, starts: Ints, layer: int, free: Array, row: ChainRows, inputs: Array, room: Passes
+) -> float:
+    """Both numbers of every free unit of a layer once; returns the largest change."""
+    odds, xi, means = row
+    back, back_logs, front, front_logs, ahead = room
     first, last = starts[layer], starts[layer + 1]
     n = last - first
     bottom = layer == len(starts) - 2
@@ -143,9 +170,7 @@ def _sweep_layer(
         child = below + c
         for side in range(2):
             t = -xi[child] if side == 0 else 1.0 - xi[child]
-            _backward(
-                net, child, t, first, last, below, odds, back[2 * c + side], back_logs[2 * c + side]
-            )
+            _backward(net, child, t, first, last, odds, back[2 * c + side], back_logs[2 * c + side])
             front[2 * c + side, 0], front[2 * c + side, 1] = 1.0, 0.0
             front_logs[2 * c + side] = t * net.bias[child]
     ahead[n - 1, 0], ahead[n - 1, 1] = 0.0, 0.0
@@ -213,27 +238,31 @@ def _sweep_layer(
 
 @njit(cache=True, error_model="numpy")
 def ascend_chains(
-    net: Edges, starts: Ints, free: Array, odds: Array, xi: Array, means: Array, tol: float,
-    max_sweeps: int, bounds: Array, residuals: Array, counts: Ints,
+    net: Edges, starts: Ints, free: Array, chains: ChainRows, tol: float, max_sweeps: int,
+    found: ChainBounds,
 ) -> None:  # fmt: skip
     """Ascend the bound of each row until no joint probability moves by more than `tol`."""
+    odds, xi, means = chains
+    bounds, residuals, counts = found
     widest = 0
     for layer in range(len(starts) - 1):
         widest = max(widest, starts[layer + 1] - starts[layer])
     inputs = np.empty(means.shape[1])
-    back, back_logs = np.empty((2 * widest, widest, 2)), np.empty((2 * widest, widest))
-    front, front_logs = np.empty((2 * widest, 2)), np.empty(2 * widest)
-    ahead = np.empty((widest, 2))
+    room = Passes(
+        np.empty((2 * widest, widest, 2)),
+        np.empty((2 * widest, widest)),
+        np.empty((2 * widest, 2)),
+        np.empty(2 * widest),
+        np.empty((widest, 2)),
+    )
     for r in range(len(odds)):
+        row = ChainRows(odds[r], xi[r], means[r])
         value = _settle(net, starts, odds[r], means[r], inputs, xi[r])
         change, sweeps = np.inf, 0
         while sweeps < max_sweeps and change > tol:
             change = 0.0
             for layer in range(len(starts) - 1):
-                moved = _sweep_layer(
-                    net, starts, layer, free, odds[r], means[r], inputs, xi[r], back, back_logs,
-                    front, front_logs, ahead,
-                )  # fmt: skip
+                moved = _sweep_layer(net, starts, layer, free, row, inputs, room)
                 change = max(change, moved)
                 _means_and_inputs(net, starts, odds[r], means[r], inputs)
             value = _settle(net, starts, odds[r], means[r], inputs, xi[r])
@@ -266,7 +295,7 @@ def add_chain_gradient(
                 share = 1.0 / (1.0 + np.exp(log_a - log_b))
                 for side in range(2):
                     t = -x if side == 0 else 1.0 - x
-                    _backward(net, i, t, first, last, last, odds[r], back, logs)
+                    _backward(net, i, t, first, last, odds[r], back, logs)
                     f0, f1 = 1.0, 0.0
                     for k in range(first, last):
                         e = np.exp(t * net.weights[net.first[k] + i - last])

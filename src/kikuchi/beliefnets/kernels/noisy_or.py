@@ -7,12 +7,22 @@ positive, so that nothing cancels, as it does where inclusion and exclusion alte
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import numpy as np
 
 from kikuchi.beliefnets.kernels.states import uniform
 from kikuchi.core.arrays import U8, Array, Ints
 from kikuchi.core.compiled import njit
 from kikuchi.core.copying import copy_into
+
+
+class CauseEdges(NamedTuple):
+    """Edges of cause j, first[j] to first[j + 1]: their findings and weights."""
+
+    first: Ints
+    findings: Ints
+    weights: Array
 
 
 @njit(cache=True, error_model="numpy")
@@ -62,13 +72,13 @@ def _fire(vector: Array, bit: int, strength: float) -> None:
 
 @njit(cache=True, error_model="numpy")
 def gibbs_causes(
-    leaks: Array, odds: Array, first: Ints, findings: Ints, weights: Array, state: Array,
-    sweeps: int, words: U8, means: Array,
-) -> None:  # fmt: skip
+    leaks: Array, odds: Array, edges: CauseEdges, state: Array, sweeps: int, words: U8, means: Array
+) -> None:
     """Sweeps over the causes with positive findings clamped; adds the probabilities to `means`.
 
     `odds` are the log-odds of the causes, what negative findings say included.
     """
+    first, findings, weights = edges
     inputs = leaks.copy()
     for j in range(len(odds)):
         if state[j] > 0.0:

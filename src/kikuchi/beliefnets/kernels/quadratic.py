@@ -9,12 +9,27 @@ linear in every single mean: each is set to its exact optimum.
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import numpy as np
 
 from kikuchi.core.arrays import U4, Array
 from kikuchi.core.compiled import njit
 
 _FAST = {"reassoc", "contract", "nsz"}  # sums may be taken in any order
+
+
+class LayerPair(NamedTuple):
+    """By row: means of a layer and <z> of it, the same of the layer below, whose lambda are
+    `curves`, and sum_i lambda_i w_i^2 of each unit above.
+    """
+
+    above: Array
+    inputs: Array
+    below: Array
+    below_inputs: Array
+    curves: Array
+    bends: Array
 
 
 @njit(cache=True, error_model="numpy", fastmath=_FAST)
@@ -36,17 +51,14 @@ def _steps_and_pulls(
 
 
 @njit(cache=True, error_model="numpy", fastmath=_FAST)
-def sweep_layer(
-    weights: Array, units: U4, above: Array, inputs: Array, below: Array, below_inputs: Array,
-    curves: Array, bends: Array, repeats: int, changes: Array,
-) -> None:  # fmt: skip
+def sweep_layer(weights: Array, units: U4, layers: LayerPair, repeats: int, changes: Array) -> None:
     """The free `units` of a layer `repeats` times, row by row; `weights` is (above, below).
 
-    `above` and `below` are means, `inputs` and `below_inputs` are <z>, `curves` lambda of the layer
-    below, `bends` sum_i lambda_i w_i^2 of each unit above; `changes` becomes at least the largest
-    change of a mean in the last round, by row. Units are taken two by two, so that the layer below
-    is read half as often: the second one sees the step of the first through their common children.
+    `changes` becomes at least the largest change of a mean in the last round, by row. Units are
+    taken two by two, so that the layer below is read half as often: the second one sees the step
+    of the first through their common children.
     """
+    above, inputs, below, below_inputs, curves, bends = layers
     n_below = weights.shape[1]
     rest, nothing = np.empty(n_below), np.zeros(n_below)
     for r in range(len(above)):

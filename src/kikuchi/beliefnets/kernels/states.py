@@ -25,13 +25,15 @@ def softplus(z: float) -> float:
 
 @njit(cache=True, error_model="numpy")
 def xi_step(
-    xi: float, low: float, high: float, mean_input: float, log_a: float, log_b: float,
-    mean_a: float, mean_b: float, var_a: float, var_b: float,
+    xi: float, low: float, high: float, mean_input: float,
+    tilts: tuple[float, float, float, float, float, float],
 ) -> tuple[float, float, float, bool]:  # fmt: skip
     """One Newton step of xi <z> + log(A + B) in a bracket: xi, the bracket, and whether to stop.
 
-    A step is taken only if it promises a gain; one that leaves the bracket becomes a bisection.
+    `tilts` are log A and log B, and mean and variance of z under both. A step is taken only if it
+    promises a gain; one that leaves the bracket becomes a bisection.
     """
+    log_a, log_b, mean_a, mean_b, var_a, var_b = tilts
     share = 1.0 / (1.0 + np.exp(log_a - log_b))
     mean = (1.0 - share) * mean_a + share * mean_b
     slope = mean_input - mean

@@ -7,6 +7,8 @@ agrees with its input. Outputs may be asked for a margin: -max(margin - a s, 0).
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import numpy as np
 
 from kikuchi.beliefnets.kernels.states import softplus, uniform
@@ -15,15 +17,22 @@ from kikuchi.core.compiled import njit
 from kikuchi.core.copying import copy_into
 
 
+class ThresholdLayers(NamedTuple):
+    """Weights of layer l to l + 1 begin at offsets[l], bias row last; its units at starts[l]."""
+
+    weights: Array
+    offsets: Ints
+    sizes: Ints
+    starts: Ints
+
+
 @njit(cache=True, error_model="numpy")
-def set_activations(
-    weights: Array, offsets: Ints, sizes: Ints, starts: Ints, state: Array, inputs: Array,
-    settle: bool,
-) -> None:  # fmt: skip
-    """Input of every unit; `weights` of layer l to l + 1 begin at offsets[l], bias row last.
+def set_activations(net: ThresholdLayers, state: Array, inputs: Array, settle: bool) -> None:
+    """Input of every unit.
 
     With `settle` every unit becomes the sign of its input; that of 0 is 1.
     """
+    weights, offsets, sizes, starts = net
     for layer in range(1, len(sizes)):
         n_above, n_here = sizes[layer - 1], sizes[layer]
         base = offsets[layer - 1]
@@ -66,10 +75,11 @@ def objective(sizes: Ints, starts: Ints, state: Array, inputs: Array, margin: fl
 
 @njit(cache=True, error_model="numpy")
 def _update(
-    weights: Array, offsets: Ints, sizes: Ints, starts: Ints, layer: int, k: int, state: Array,
-    inputs: Array, temperature: float, margin: float, printed: bool,
+    net: ThresholdLayers, layer: int, k: int, state: Array, inputs: Array, temperature: float,
+    margin: float, printed: bool,
 ) -> float:  # fmt: skip
-    """The exact optimum of one hidden unit, or what the thesis prints; answers its change."""
+    """The exact optimum of one hidden unit, or what the thesis prints; returns its change."""
+    weights, offsets, sizes, starts = net
     unit = starts[layer] + k
     n_below = sizes[layer + 1]
     base = offsets[layer] + k * n_below
@@ -102,14 +112,16 @@ def _update(
 
 @njit(cache=True, error_model="numpy")
 def infer_hidden(
-    weights: Array, offsets: Ints, sizes: Ints, starts: Ints, states: Array, temperatures: Array,
-    most_sweeps: int, margin: float, printed: bool, words: U8, objectives: Array, trace: Array,
+    net: ThresholdLayers, states: Array, temperatures: Array, margin: float, printed: bool,
+    words: U8, objectives: Array, trace: Array,
 ) -> None:  # fmt: skip
     """Hidden units of each pattern, inputs and outputs clamped, from a forward pass on.
 
     One sweep in random order for each temperature, then sweeps at zero until nothing changes.
-    `trace` holds the objective of the first pattern after each sweep at zero.
+    `trace` gets the objective of the first pattern after each sweep at zero, and has as many
+    entries as there may be such sweeps.
     """
+    _, _, sizes, starts = net
     n_layers = len(sizes)
     n_hidden = starts[n_layers - 1] - starts[1]
     order = np.arange(n_hidden)
@@ -123,9 +135,9 @@ def infer_hidden(
     for r in range(len(states)):
         state = states[r]
         targets = state[starts[n_layers - 1] :].copy()
-        set_activations(weights, offsets, sizes, starts, state, inputs, True)
+        set_activations(net, state, inputs, True)
         copy_into(state, starts[n_layers - 1], targets, 0, len(targets))
-        for sweep in range(len(temperatures) + most_sweeps):
+        for sweep in range(len(temperatures) + len(trace)):
             cold = sweep >= len(temperatures)
             temperature = 0.0 if cold else temperatures[sweep]
             for f in range(n_hidden - 1, 0, -1):
@@ -135,9 +147,8 @@ def infer_hidden(
             for f in range(n_hidden):
                 h = order[f]
                 moved = _update(
-                    weights, offsets, sizes, starts, layer_of[h], place[h], state, inputs,
-                    temperature, margin, printed,
-                )  # fmt: skip
+                    net, layer_of[h], place[h], state, inputs, temperature, margin, printed
+                )
                 change = max(change, moved)
             if cold:
                 if r == 0:
@@ -146,16 +157,16 @@ def infer_hidden(
                     )
                 if change == 0.0:
                     break
-        set_activations(weights, offsets, sizes, starts, state, inputs, False)
+        set_activations(net, state, inputs, False)
         objectives[r] = objective(sizes, starts, state, inputs, margin)
 
 
 @njit(cache=True, error_model="numpy")
 def perceptron_passes(
-    weights: Array, offsets: Ints, sizes: Ints, starts: Ints, states: Array, rate: float,
-    passes: int, words: U8,
-) -> None:  # fmt: skip
+    net: ThresholdLayers, states: Array, rate: float, passes: int, words: U8
+) -> None:
     """The perceptron rule at every hidden and output unit, pattern by pattern."""
+    weights, offsets, sizes, starts = net
     order = np.arange(len(states))
     inputs = np.zeros(states.shape[1])
     for _ in range(passes):
@@ -165,7 +176,7 @@ def perceptron_passes(
         wrong = 0
         for r in order:
             state = states[r]
-            set_activations(weights, offsets, sizes, starts, state, inputs, False)
+            set_activations(net, state, inputs, False)
             for layer in range(1, len(sizes)):
                 n_above, n_here = sizes[layer - 1], sizes[layer]
                 base = offsets[layer - 1]

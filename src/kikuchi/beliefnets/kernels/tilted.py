@@ -12,7 +12,7 @@ fixed-point equation of Saul, Jaakkola and Jordan.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
@@ -48,16 +48,63 @@ _FEW = 10  # unknown units whose overlaps are plain products: none below 1e-300
 _SMALLEST = 1e-30  # factor of such a product
 
 
+class EdgeTilts(NamedTuple):
+    """For each edge, e^{-xi w} - 1, e^{(1 - xi) w} - 1 and e^w."""
+
+    minus: Array
+    plus: Array
+    growth: Array
+
+
+class TiltedComponents(NamedTuple):
+    """The components of one row: means and xi of units, their <z>, log(B / A) and B / (A + B), and
+    what `EdgeTilts` has of edges.
+    """
+
+    means: Array
+    xi: Array
+    inputs: Array
+    logs: Array
+    shares: Array
+    minus: Array
+    plus: Array
+
+
+class PlainProducts(NamedTuple):
+    """pi(m, k) as plain products, their factors by unit, and lambda of each component."""
+
+    dots: Array
+    products: Array
+    scales: Array
+
+
+class RowComponents(NamedTuple):
+    """By row and component: means and xi (units), weights, smoothing (two per free unit)."""
+
+    means: Array
+    xi: Array
+    weights: Array
+    smoothing: Array
+
+
+class RowBounds(NamedTuple):
+    """Bound of each row, its part that is information, the last change, and the sweeps."""
+
+    bounds: Array
+    informations: Array
+    residuals: Array
+    counts: Ints
+
+
 @njit(cache=True, error_model="numpy")
 def tilt(
-    net: Edges, unit: int, xi: float, means: Array, minus: Array, plus: Array, growth: Array,
-    same: bool,
-) -> tuple[float, float, float, float, float, float]:  # fmt: skip
+    net: Edges, unit: int, xi: float, means: Array, edges: EdgeTilts, same: bool
+) -> tuple[float, float, float, float, float, float]:
     """log A and log B of a unit with mean and variance of its input under both tilted products.
 
-    `growth` is e^w of each edge; `minus` and `plus` become e^{-xi w} - 1 and e^{(1 - xi) w} - 1, or
-    are so already if `same` says that xi is what it was.
+    `edges` get their tilts, or have them already if `same` says that xi is what it was.
     """
+    minus, plus, growth = edges
     bias = net.bias[unit]
     log_a, log_b = -xi * bias, (1.0 - xi) * bias
     mean_a, mean_b, var_a, var_b = bias, bias, 0.0, 0.0
@@ -91,31 +138,20 @@ def tilt(
 
 @njit(cache=True, error_model="numpy")
 def best_xi(
-    net: Edges,
-    unit: int,
-    xi: float,
-    mean_input: float,
-    means: Array,
-    minus: Array,
-    plus: Array,
-    growth: Array,
-    same: bool,
+    net: Edges, unit: int, xi: float, mean_input: float, means: Array, edges: EdgeTilts, same: bool
 ) -> tuple[float, float, float]:
     """The xi that minimises xi <z> + log(A + B), with log A and log B there: Newton in a bracket.
 
     A step is taken only if it promises a gain; one that leaves the bracket becomes a bisection.
-    `same` says that `minus` and `plus` are those of the first xi.
+    `same` says that `edges` have the tilts of the first xi.
     """
     low, high = 0.0, 1.0
     log_a, log_b = 0.0, 0.0
     for _ in range(_NEWTON):
-        log_a, log_b, mean_a, mean_b, var_a, var_b = tilt(
-            net, unit, xi, means, minus, plus, growth, same
-        )
+        found = tilt(net, unit, xi, means, edges, same)
+        log_a, log_b = found[0], found[1]
         same = False
-        xi, low, high, done = xi_step(
-            xi, low, high, mean_input, log_a, log_b, mean_a, mean_b, var_a, var_b
-        )
+        xi, low, high, done = xi_step(xi, low, high, mean_input, found)
         if done:
             break
     return xi, log_a, log_b
@@ -123,25 +159,16 @@ def best_xi(
 
 @njit(cache=True, error_model="numpy")
 def _settle(
-    net: Edges,
-    loose: Array,
-    means: Array,
-    xi: Array,
-    inputs: Array,
-    logs: Array,
-    shares: Array,
-    minus: Array,
-    plus: Array,
-    growth: Array,
-    same: bool,
+    net: Edges, loose: Array, components: TiltedComponents, m: int, growth: Array, same: bool
 ) -> float:
-    """The best xi of every unit; answers the bound of this component."""
+    """The best xi of every unit of component m; returns the bound of this component."""
+    means, xi, inputs = components.means[m], components.xi[m], components.inputs[m]
+    logs, shares = components.logs[m], components.shares[m]
+    edges = EdgeTilts(components.minus[m], components.plus[m], growth)
     total = 0.0
     for i in range(len(xi)):
         if loose[i] > 0.0:
-            found, log_a, log_b = best_xi(
-                net, i, xi[i], inputs[i], means, minus, plus, growth, same
-            )
+            found, log_a, log_b = best_xi(net, i, xi[i], inputs[i], means, edges, same)
             xi[i] = found
         else:
             xi[i] = 0.5
@@ -157,11 +184,10 @@ def _settle(
 
 
 @njit(cache=True, error_model="numpy")
-def _field(
-    net: Edges, unit: int, means: Array, xi: Array, inputs: Array, shares: Array, minus: Array,
-    plus: Array,
-) -> float:  # fmt: skip
+def _field(net: Edges, unit: int, components: TiltedComponents, m: int) -> float:
     """The log-odds to which the tangents of the children and the parents drive a unit."""
+    means, xi, inputs = components.means[m], components.xi[m], components.inputs[m]
+    shares, minus, plus = components.shares[m], components.minus[m], components.plus[m]
     field = inputs[unit]
     mean = means[unit]
     for e in range(net.first[unit], net.first[unit + 1]):
@@ -184,11 +210,10 @@ def _moved(mean: float, field: float, over: float) -> float:
 
 
 @njit(cache=True, error_model="numpy")
-def _set_mean(
-    net: Edges, unit: int, new: float, means: Array, inputs: Array, logs: Array, shares: Array,
-    minus: Array, plus: Array,
-) -> None:  # fmt: skip
-    """Give a unit another mean, and its children what follows from it."""
+def _set_mean(net: Edges, unit: int, new: float, components: TiltedComponents, m: int) -> None:
+    """Give a unit of component m another mean, and its children what follows from it."""
+    means, inputs, logs = components.means[m], components.inputs[m], components.logs[m]
+    shares, minus, plus = components.shares[m], components.minus[m], components.plus[m]
     old = means[unit]
     means[unit] = new
     for e in range(net.first[unit], net.first[unit + 1]):
@@ -219,10 +244,9 @@ def _mixing_field(w: Mixture, m: int, first: int) -> float:
 
 
 @njit(cache=True, error_model="numpy")
-def _set_products(w: Mixture, dots: Array, products: Array) -> bool:
-    """pi(m, k) as plain products of the dots of each unit; False if one is too small to be divided
-    by.
-    """
+def _set_products(w: Mixture, plain: PlainProducts) -> bool:
+    """Set the plain products; False if a factor is too small to be divided by."""
+    dots, products, _ = plain
     n = len(w.weights)
     for m in range(n):
         for k in range(n):
@@ -236,8 +260,9 @@ def _set_products(w: Mixture, dots: Array, products: Array) -> bool:
 
 
 @njit(cache=True, error_model="numpy")
-def _mixing_step(w: Mixture, m: int, f: int, dots: Array, products: Array, scales: Array) -> float:
+def _mixing_step(w: Mixture, m: int, f: int, plain: PlainProducts) -> float:
     """As `_mixing_field`, with plain products."""
+    dots, products, scales = plain
     on, off = w.smoothing[m, 2 * f + 1], w.smoothing[m, 2 * f]
     field = np.log(max(on, _TINY)) - np.log(max(off, _TINY))
     for k in range(len(w.weights)):
@@ -249,10 +274,9 @@ def _mixing_step(w: Mixture, m: int, f: int, dots: Array, products: Array, scale
 
 
 @njit(cache=True, error_model="numpy")
-def _smooth_unit(
-    w: Mixture, m: int, f: int, dots: Array, products: Array, scales: Array, further: bool
-) -> bool:  # fmt: skip
+def _smooth_unit(w: Mixture, m: int, f: int, plain: PlainProducts, further: bool) -> bool:
     """The best smoothing of one unit of component m and its lambda, with plain products."""
+    dots, products, scales = plain
     weights, q, smoothing = w.weights, w.q, w.smoothing
     off, on = 0.0, 0.0
     for k in range(len(weights)):
@@ -285,13 +309,13 @@ def _smooth_unit(
 
 @njit(cache=True, error_model="numpy")
 def _few_units_sweep(
-    net: Edges, free: U4, w: Mixture, means: Array, xi: Array, inputs: Array, logs: Array,
-    shares: Array, minus: Array, plus: Array, dots: Array, products: Array, scales: Array,
+    net: Edges, free: U4, w: Mixture, components: TiltedComponents, plain: PlainProducts,
     over: float,
 ) -> float:  # fmt: skip
     """A sweep over all units of all components with plain products in place of logarithms, for few
-    units; answers the largest change of a mean, or -1 where a product became too small.
+    units; returns the largest change of a mean, or -1 where a product became too small.
     """
+    means, (dots, products, _) = components.means, plain
     n, weights = len(w.weights), w.weights
     change = 0.0
     for f in range(len(free)):
@@ -299,13 +323,11 @@ def _few_units_sweep(
         for m in range(n):
             if weights[m] <= 0.0:
                 continue
-            field = _field(net, unit, means[m], xi[m], inputs[m], shares[m], minus[m], plus[m])
-            field += _mixing_step(w, m, f, dots, products, scales)
+            field = _field(net, unit, components, m)
+            field += _mixing_step(w, m, f, plain)
             new = _moved(means[m, unit], field, over)
             change = max(change, abs(new - means[m, unit]))
-            _set_mean(
-                net, unit, new, means[m], inputs[m], logs[m], shares[m], minus[m], plus[m]
-            )  # fmt: skip
+            _set_mean(net, unit, new, components, m)
             w.q[m, 2 * f + 1], w.q[m, 2 * f] = new, 1.0 - new
             for k in range(n):
                 if weights[k] > 0.0:
@@ -314,7 +336,7 @@ def _few_units_sweep(
                     if dots[f, k, m] < _SMALLEST:
                         return -1.0
         for m in range(n):
-            if weights[m] > 0.0 and not _smooth_unit(w, m, f, dots, products, scales, over > 1.0):
+            if weights[m] > 0.0 and not _smooth_unit(w, m, f, plain, over > 1.0):
                 return -1.0
     for m in range(n):
         for k in range(n):
@@ -325,24 +347,11 @@ def _few_units_sweep(
 
 @njit(cache=True, error_model="numpy")
 def ascend(
-    net: Edges,
-    free: U4,
-    means: Array,
-    xi: Array,
-    weights: Array,
-    smoothing: Array,
-    tol: float,
-    max_sweeps: int,
-    bounds: Array,
-    informations: Array,
-    residuals: Array,
-    counts: Ints,
+    net: Edges, free: U4, state: RowComponents, tol: float, max_sweeps: int, found: RowBounds
 ) -> None:
-    """Ascend the bound of each row until no probability moves by more than `tol` in a sweep.
-
-    Arrays by row and component: `means`, `xi` (units), `weights`, `smoothing` (two per free unit).
-    Answers in the last four: bound, its part that is information, last change, sweeps.
-    """
+    """Ascend the bound of each row until no probability moves by more than `tol` in a sweep."""
+    means, xi, weights, smoothing = state
+    bounds, informations, residuals, counts = found
     n_rows, n, n_units = means.shape
     n_free = len(free)
     growth = np.exp(net.weights)
@@ -357,19 +366,16 @@ def ascend(
     first_states = np.arange(0, 2 * n_free + 1, 2)
     log_scale, gains, row = np.zeros(n), np.zeros(n), np.zeros(2)
     overlap, disjoint = np.zeros((n, n)), np.zeros((n, n), dtype=np.int64)
-    dots, products = np.empty((n_free, n, n)), np.empty((n, n))
-    scales = np.empty(n)
+    plain = PlainProducts(np.empty((n_free, n, n)), np.empty((n, n)), np.empty(n))
     for r in range(n_rows):
         w = Mixture(weights[r], q, smoothing[r], log_scale, overlap, disjoint, gains, row)
+        components = TiltedComponents(means[r], xi[r], inputs, logs, shares, minus, plus)
         for m in range(n):
             for f in range(n_free):
                 q[m, 2 * f + 1] = means[r, m, free[f]]
                 q[m, 2 * f] = 1.0 - q[m, 2 * f + 1]
             set_inputs(net, means[r, m], inputs[m])
-            parts[m] = _settle(
-                net, loose, means[r, m], xi[r, m], inputs[m], logs[m], shares[m], minus[m],
-                plus[m], growth, False,
-            )  # fmt: skip
+            parts[m] = _settle(net, loose, components, m, growth, False)
         change, sweeps, settled = np.inf, 0, True
         if n > 1:
             overlaps(first_states, w)
@@ -379,15 +385,12 @@ def ascend(
             change, begin = 0.0, 0
             over = _OVER if n > 1 and sweeps >= _PLAIN else 1.0
             if few and sweeps % _REFRESH == 0:
-                few = _set_products(w, dots, products)
+                few = _set_products(w, plain)
             if few:
                 if settled:
                     for m in range(n):
-                        scales[m] = np.exp(log_scale[m]) if weights[r, m] > 0.0 else 0.0
-                change = _few_units_sweep(
-                    net, free, w, means[r], xi[r], inputs, logs, shares, minus, plus, dots,
-                    products, scales, over,
-                )  # fmt: skip
+                        plain.scales[m] = np.exp(log_scale[m]) if weights[r, m] > 0.0 else 0.0
+                change = _few_units_sweep(net, free, w, components, plain, over)
                 begin, few = n_free, change >= 0.0
                 if not few:  # as far as it came, then by logarithms
                     overlaps(first_states, w)
@@ -398,17 +401,12 @@ def ascend(
                 for m in range(n):
                     if weights[r, m] <= 0.0:
                         continue
-                    field = _field(
-                        net, unit, means[r, m], xi[r, m], inputs[m], shares[m], minus[m], plus[m]
-                    )
+                    field = _field(net, unit, components, m)
                     if n > 1:
                         field += _mixing_field(w, m, 2 * f)
                     new = _moved(means[r, m, unit], field, over)
                     change = max(change, abs(new - means[r, m, unit]))
-                    _set_mean(
-                        net, unit, new, means[r, m], inputs[m], logs[m], shares[m], minus[m],
-                        plus[m],
-                    )  # fmt: skip
+                    _set_mean(net, unit, new, components, m)
                     q[m, 2 * f + 1], q[m, 2 * f] = new, 1.0 - new
                     if n > 1:
                         for k in range(n):
@@ -428,10 +426,7 @@ def ascend(
             for m in range(n):
                 if weights[r, m] > 0.0:
                     set_inputs(net, means[r, m], inputs[m])
-                    parts[m] = _settle(
-                        net, loose, means[r, m], xi[r, m], inputs[m], logs[m], shares[m],
-                        minus[m], plus[m], growth, True,
-                    )  # fmt: skip
+                    parts[m] = _settle(net, loose, components, m, growth, True)
             if n > 1:
                 if sweeps % _REFRESH < 2:  # sums and differences drift
                     overlaps(first_states, w)
@@ -464,6 +459,7 @@ def add_gradient(
     n_rows, n, n_units = means.shape
     growth = np.exp(net.weights)
     minus, plus = np.zeros(len(growth)), np.zeros(len(growth))
+    edges = EdgeTilts(minus, plus, growth)
     for r in range(n_rows):
         for m in range(n):
             a = weights[r, m]
@@ -471,7 +467,7 @@ def add_gradient(
                 continue
             mu, x = means[r, m], xi[r, m]
             for i in range(n_units):
-                log_a, log_b, _, _, _, _ = tilt(net, i, x[i], mu, minus, plus, growth, False)
+                log_a, log_b, _, _, _, _ = tilt(net, i, x[i], mu, edges, False)
                 share = 1.0 / (1.0 + np.exp(log_a - log_b))
                 to_bias[i] += a * (mu[i] - share)
                 for p in range(net.into_first[i], net.into_first[i + 1]):

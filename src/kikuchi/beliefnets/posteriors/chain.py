@@ -55,7 +55,7 @@ class ChainUnits(UnitPosterior):
         start: Start | None, clock: Clock,
     ) -> PosteriorFit:  # fmt: skip
         """Mean field, then ascent of the chains."""
-        from kikuchi.beliefnets.kernels.chain import ascend_chains
+        from kikuchi.beliefnets.kernels.chain import ChainBounds, ChainRows, ascend_chains
 
         if start is None:
             first = MeanFieldUnits().fit_group(network, states, free, rng, None, clock)
@@ -73,10 +73,9 @@ class ChainUnits(UnitPosterior):
         starts = np.cumsum((0, *network.layers))
         for block in blocks(n, network.n_edges * 60.0):
             require_time(clock)
-            ascend_chains(
-                network.edges, starts, is_free, odds[block], xi[block], means[block], self.tol,
-                self.max_sweeps, bounds[block], residuals[block], counts[block],
-            )  # fmt: skip
+            chains = ChainRows(odds[block], xi[block], means[block])
+            found = ChainBounds(bounds[block], residuals[block], counts[block])
+            ascend_chains(network.edges, starts, is_free, chains, self.tol, self.max_sweeps, found)
         return PosteriorFit(bounds, means, residuals <= self.tol, {"odds": odds, "xi": xi})
 
     def gradient(self, network: SigmoidNetwork, states: Array, fit: PosteriorFit) -> Parameters:

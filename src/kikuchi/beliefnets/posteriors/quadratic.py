@@ -127,7 +127,7 @@ class _Layers:
 
     def sweep(self, inner: int) -> Array:
         """Every layer `inner` times, then the local bounds; the last change of each row."""
-        from kikuchi.beliefnets.kernels.quadratic import set_free, sweep_layer
+        from kikuchi.beliefnets.kernels.quadratic import LayerPair, set_free, sweep_layer
 
         last = len(self.means) - 1
         bends = [
@@ -137,11 +137,11 @@ class _Layers:
         changes = np.zeros(len(self.means[0]))
         for layer in range(last):
             if bends[layer] is not None:
-                sweep_layer(
-                    self.weights[layer], self.free[layer], self.means[layer],
-                    self.inputs[layer], self.means[layer + 1], self.inputs[layer + 1],
-                    self.curves[layer + 1], bends[layer], inner, changes,
+                pair = LayerPair(
+                    self.means[layer], self.inputs[layer], self.means[layer + 1],
+                    self.inputs[layer + 1], self.curves[layer + 1], bends[layer],
                 )  # fmt: skip
+                sweep_layer(self.weights[layer], self.free[layer], pair, inner, changes)
         if len(self.free[last]):
             set_free(self.inputs[last], self.free[last], self.means[last], changes)
         self.set_curves()

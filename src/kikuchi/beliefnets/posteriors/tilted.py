@@ -114,7 +114,7 @@ class MixtureUnits(UnitPosterior):
     def _ascend(
         self, network: SigmoidNetwork, free: Ints, state: dict[str, Array], clock: Clock
     ) -> PosteriorFit:
-        from kikuchi.beliefnets.kernels.tilted import ascend
+        from kikuchi.beliefnets.kernels.tilted import RowBounds, RowComponents, ascend
 
         n, m, _ = state["means"].shape
         bounds, told, residuals = np.full(n, -np.inf), np.zeros(n), np.full(n, np.inf)
@@ -124,16 +124,10 @@ class MixtureUnits(UnitPosterior):
             ascend(
                 network.edges,
                 units,
-                state["means"][block],
-                state["xi"][block],
-                state["weights"][block],
-                state["smoothing"][block],
+                RowComponents(*(state[name][block] for name in RowComponents._fields)),
                 self.tol,
                 self.max_sweeps,
-                bounds[block],
-                told[block],
-                residuals[block],
-                counts[block],
+                RowBounds(bounds[block], told[block], residuals[block], counts[block]),
             )
         means = np.einsum("nm,nmu->nu", state["weights"], state["means"])
         return PosteriorFit(bounds, means, residuals <= self.tol)

@@ -110,7 +110,7 @@ class BoundsAnswer(Answer):
         """How the bounds closed in time."""
         rows = [
             [
-                f"{s.seconds:.2f}",
+                f"{s.seconds:.3f}",
                 _bound(s.lower),
                 _bound(s.upper),
                 _gap(s.upper - s.lower),
@@ -135,7 +135,11 @@ class BoundsAnswer(Answer):
 
 
 def _few(steps: list[BoundStep]) -> list[BoundStep]:
-    """At most a dozen of the steps: the last of each method, and others evenly between."""
+    """At most a dozen of the steps: the last of each method, and others evenly between, without
+    those whose bounds look like the ones before.
+    """
+    shown = [(step.method, _bound(step.lower), _bound(step.upper)) for step in steps]
+    steps = [step for k, step in enumerate(steps) if k == 0 or shown[k] != shown[k - 1]]
     last = {step.method: number for number, step in enumerate(steps)}
     keep = set(last.values())
     spare = max(_MOST_ROWS - len(keep), 0)

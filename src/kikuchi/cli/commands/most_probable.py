@@ -112,7 +112,12 @@ class GivenAnswer(Answer):
                 model=self.model,
                 tiles=[Tile(*self.figure)],
                 network=network_part(
-                    graph, list(best), observed, certain, caption="The best state of each variable"
+                    graph,
+                    list(best),
+                    observed,
+                    certain,
+                    caption="The best state of each variable",
+                    percentages=False,
                 ),
                 python=python_call(self.model, f"found = kk.{self.call}", **arguments),
             ).write(path, command)

@@ -200,7 +200,7 @@ def _carry_out(
     done.columns, done.rows, done.result = carry_out(
         done.estimator, done.kind, asked.name, done.tables,
         steps=asked.steps, smooth=asked.smooth, seed=seed, method=method,
-        names=None if done.names == _numbered(len(done.names)) else done.names,
+        names=done.names,
     )  # fmt: skip
     if fitted and wanted.steps:
         _, _, done.forecast = carry_out(

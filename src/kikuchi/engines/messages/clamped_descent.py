@@ -22,7 +22,7 @@ from kikuchi.core.run import StepAborted
 from kikuchi.engines.messages.clamped_directions import NEWTON_STATES, Directions, directions
 from kikuchi.engines.messages.clamped_messages import (
     ClampedMessages,
-    MessageState,
+    ClampedMessageState,
     by_original,
     free_energy_limit,
     observed_marginals,
@@ -92,7 +92,7 @@ _TOLERANCES, _TREES, _JOINT = _Tolerances(), _TreeWork(), _JointSteps()
 class Point:
     """Locally consistent beliefs: the marginals, the messages that give the rest, minus F."""
 
-    messages: MessageState
+    messages: ClampedMessageState
     beliefs: Array
     log_z: float
 
@@ -214,7 +214,7 @@ class ClampedDescent:
             order = np.arange(self.graph.n_variables, dtype=np.uint32)
             for _ in range(_TREES.start_sweeps):
                 messages.sequential(order, _TREES.start_damping, bp_messages.LINEAR)
-            return messages.variable_beliefs()
+            return messages.marginals()
         except UnderflowError:
             return self._propagated(bp_messages.LOG_SUM)
 
@@ -264,7 +264,7 @@ class ClampedDescent:
         unfinished = np.append(
             progress.residual > _TOLERANCES.feasible, False
         )  # the last is "no tree"
-        beliefs = messages.variable_beliefs()
+        beliefs = messages.marginals()
         self.counts["unfinished"] += int(unfinished.sum())
         if unfinished.any() and len(self.sets) > 1:
             if self.point is None:
@@ -366,7 +366,7 @@ class ClampedDescent:
 
         Changes below rounding are judged by the slope at the end of the step.
         """
-        beliefs = self.messages.variable_beliefs()
+        beliefs = self.messages.marginals()
         log_z = self.messages.log_z(beliefs)
         gain, rounding = log_z - before, _TOLERANCES.rounding * (1.0 + abs(log_z))
         after = float(self.messages.gradient(self.observed) @ step)
@@ -390,7 +390,7 @@ class ClampedDescent:
     def _check_targets(self, order: UpdateOrder) -> None:
         """A dual value above the limit proves that nothing meets the targets."""
         self.messages.distribute(order)
-        if -self.messages.log_z(self.messages.variable_beliefs()) > self.limit:
+        if -self.messages.log_z(self.messages.marginals()) > self.limit:
             raise contradiction()
 
     def _count(self, order: UpdateOrder, progress: Walks) -> None:
@@ -418,7 +418,7 @@ class ClampedDescent:
                 self._check_targets(order)
             else:
                 messages.distribute(order)
-            self.beliefs = messages.variable_beliefs()
+            self.beliefs = messages.marginals()
             self.counts |= {"walks": 0, "messages": 0, "scalings": 0}
             self._count(order, progress)
             yield Step(max(1, progress.most), progress.worst, messages.log_z(self.beliefs))
@@ -434,7 +434,7 @@ class ClampedDescent:
             marginals, log_z = self.point.beliefs, self.point.log_z
         else:
             messages.refresh()
-            marginals = messages.variable_beliefs()
+            marginals = messages.marginals()
             log_z = messages.log_z(marginals)
         gap = self._last_stationarity_gap()
         stuck = converged and not self._stationary(gap)
@@ -451,7 +451,7 @@ class ClampedDescent:
             log_z=log_z,
             converged=converged,
             iterations=iterations,
-            factor_tables=messages.factor_beliefs,
+            factor_tables=messages.factor_marginals,
             diagnostics={**self._diagnostics(), "stationarity": gap.least},
         )
         if stuck:

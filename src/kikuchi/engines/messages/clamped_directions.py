@@ -74,7 +74,7 @@ class QuasiDirections:
 
     def propose(self, messages: ClampedMessages, gradient: Array) -> Array:
         """Tied variables are moved together."""
-        self.metric.update(messages.factor_beliefs(), messages.variable_beliefs())
+        self.metric.update(messages.factor_marginals(), messages.marginals())
         return self.memory.direction(gradient, lambda v: self.held * self.metric(v), _FIRST_STEP)
 
     def learn(self, step: Array, change: Array) -> None:

@@ -43,7 +43,7 @@ class ClampedMessages(TableMessages):
     >>> order = make_update_order(edge, messages.clamped.astype(bool))
     >>> messages.collect(order)
     >>> messages.distribute(order)
-    >>> messages.variable_beliefs().round(6).tolist()
+    >>> messages.marginals().round(6).tolist()
     [0.2, 0.8, 0.4, 0.6]
     """
 
@@ -131,13 +131,13 @@ class ClampedMessages(TableMessages):
         changes[np.arange(len(states)), states] += 1.0
         return changes
 
-    def save(self) -> MessageState:
+    def save(self) -> ClampedMessageState:
         """All that changes, to go back to later."""
-        return MessageState(
+        return ClampedMessageState(
             self.m.copy(), self.nu.copy(), self.clamped.copy(), self.clamped_to.copy(), self.mode
         )
 
-    def restore(self, saved: MessageState, factors: Mask | None = None) -> None:
+    def restore(self, saved: ClampedMessageState, factors: Mask | None = None) -> None:
         """Go back to what was saved: everything, or the messages of some factors only."""
         if saved.mode != self.mode:  # probabilities were saved and are logarithms now
             saved = saved.in_logarithms()
@@ -216,7 +216,7 @@ class ClampedMessages(TableMessages):
 
 
 @dataclass(frozen=True, eq=False)
-class MessageState:
+class ClampedMessageState:
     """Messages, clamped marginals and the arithmetic they are written in."""
 
     m: Array
@@ -225,9 +225,9 @@ class MessageState:
     clamped_to: Array
     mode: int
 
-    def in_logarithms(self) -> MessageState:
+    def in_logarithms(self) -> ClampedMessageState:
         """The same as logarithms."""
-        return MessageState(
+        return ClampedMessageState(
             log(self.m), log(self.nu), self.clamped, self.clamped_to, bp_messages.LOG_SUM
         )
 

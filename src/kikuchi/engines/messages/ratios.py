@@ -10,7 +10,14 @@ from numpy.typing import NDArray
 from kikuchi.core.arrays import U4, Array
 from kikuchi.core.budget import Clock
 from kikuchi.engines.messages.kernels import bp_binary, bp_messages
-from kikuchi.engines.messages.tables import TableMessages, new_queue, until_expired
+from kikuchi.engines.messages.tables import (
+    BetheMessages,
+    MessageState,
+    TableMessages,
+    UnderflowError,
+    new_queue,
+    until_expired,
+)
 from kikuchi.graphs.binary import SpinFactors, spin_factors
 from kikuchi.graphs.factor_graph import FactorGraph
 
@@ -42,7 +49,18 @@ class PairEdges:
         self.coupling = coupling[self.edge]
 
 
-class RatioMessages:
+def _in_range(graph: FactorGraph) -> tuple[SpinFactors, PairEdges] | None:
+    """The model as a binary pairwise one whose products stay in the range of a double, if it is."""
+    factors = spin_factors(graph)
+    if factors is None:
+        return None
+    pairs = PairEdges(graph, factors)
+    around = np.abs(factors.fields)
+    around += np.bincount(pairs.node, np.abs(2.0 * pairs.coupling), graph.n_variables)
+    return (factors, pairs) if around.max() < _RATIO_LIMIT else None
+
+
+class RatioMessages(BetheMessages):
     """Belief propagation on a positive binary pairwise model (kernels.bp_binary)."""
 
     arithmetic = "ratios"
@@ -50,25 +68,48 @@ class RatioMessages:
     @classmethod
     def of(cls, graph: FactorGraph) -> RatioMessages | None:
         """None for models of another kind, or whose products could leave the range of a double."""
-        factors = spin_factors(graph)
-        if factors is None:
-            return None
-        pairs = PairEdges(graph, factors)
-        around = np.abs(factors.fields)
-        around += np.bincount(pairs.node, np.abs(2.0 * pairs.coupling), graph.n_variables)
-        return cls(graph, factors, pairs) if around.max() < _RATIO_LIMIT else None
+        found = _in_range(graph)
+        return None if found is None else cls(graph, *found)
 
     def __init__(self, graph: FactorGraph, factors: SpinFactors, pairs: PairEdges) -> None:
         self.graph = graph
-        self.factors = factors
-        self.pairs = pairs
-        self.k = np.exp(2.0 * pairs.coupling)
-        self.field = np.exp(factors.fields)
+        self._use(factors, pairs)
         self.r = np.ones(len(pairs.edge))
         self.spare = np.empty_like(self.r)
         self.product = np.empty(graph.n_variables)
         self.order = np.arange(graph.n_variables, dtype=np.uint32)
-        self._queue: tuple[NDArray[Any], ...] | None = None
+
+    def _use(self, factors: SpinFactors, pairs: PairEdges) -> None:
+        self.factors = factors
+        self.pairs = pairs
+        self.k = np.exp(2.0 * pairs.coupling)
+        self.field = np.exp(factors.fields)
+
+    def set_tables(self, log_tables: Array) -> None:
+        """Use other log-tables, of which `of` would make ratios too, and keep the messages."""
+        state = self.state
+        graph = self.graph.replaced(log_tables=log_tables)
+        found = _in_range(graph)
+        if found is None:
+            raise UnderflowError
+        self.graph = graph
+        self._use(*found)
+        self.state = state
+
+    @property
+    def state(self) -> MessageState:
+        """The logarithms of the messages; those of one-variable factors are 0."""
+        messages = np.zeros(int(self.graph.message_offsets[-1]))
+        edges = self.pairs.edge.astype(np.int64)
+        messages[2 * edges + 1] = np.log(self.r) + self.factors.local_fields[edges]
+        return MessageState(messages)
+
+    @state.setter
+    def state(self, state: MessageState) -> None:
+        messages, edges = state.bounded(self.graph), self.pairs.edge.astype(np.int64)
+        ratios = messages[2 * edges + 1] - messages[2 * edges]
+        self.r[:] = np.exp(ratios - self.factors.local_fields[edges])
+        self._queue = None
 
     @property
     def _state(self) -> tuple[NDArray[Any], ...]:
@@ -104,25 +145,27 @@ class RatioMessages:
             clock,
         )
 
-    def variable_beliefs(self) -> Array:
+    def marginals(self) -> Array:
         """Beliefs of the variables, flat."""
         out = np.empty(2 * self.graph.n_variables)
         bp_binary.beliefs(self.pairs.start, self.field, self.r, self.product, out)
         return out
 
-    def log_z(self, marginals: Array) -> float:
+    def log_z(self, marginals: Array | None = None) -> float:
         """Minus the Bethe free energy."""
+        if marginals is None:
+            self.marginals()  # for the products
         pairs = self.pairs
         energy = bp_binary.bethe(
             pairs.start, pairs.reverse, pairs.node, self.k, self.field, self.r, self.product
         )
         return self.factors.constant - float(energy)
 
-    def factor_beliefs(self) -> Array:
+    def factor_marginals(self) -> Array:
         """Through tables: m(1) / m(0) is the ratio times the factor's own local field."""
         general = TableMessages(self.graph, bp_messages.LOG_SUM)
         edges = self.pairs.edge.astype(np.int64)
         general.m[2 * edges] = 0.0
         general.m[2 * edges + 1] = np.log(self.r) + self.factors.local_fields[edges]
         general.refresh()
-        return general.factor_beliefs()
+        return general.factor_marginals()

@@ -32,7 +32,8 @@ from kikuchi.engines.feasibility import Constraints
 from kikuchi.engines.messages.kernels import beliefs, bp_messages
 from kikuchi.engines.messages.kernels import reweighted as kernels
 from kikuchi.engines.messages.ratios import PairEdges
-from kikuchi.engines.messages.tables import message_buffer, message_layout
+from kikuchi.engines.messages.tables import MessageState, message_buffer, message_layout
+from kikuchi.engines.response.reweighted import ReweightedResponse
 from kikuchi.engines.run import MethodRun
 from kikuchi.graphs.binary import SpinFactors, spin_factors
 from kikuchi.graphs.factor_graph import FactorGraph
@@ -48,7 +49,8 @@ class ReweightedMessages:
     `weights` and `steps` have one entry for each factor; those of factors of one variable are not
     used, since such a factor is only a field. `messages` are the logarithms that each factor adds
     to the belief of each of its variables, flat as `graph.message_offsets` says. `copies` of them
-    that the caller will keep are counted against the budget.
+    that the caller will keep are counted against the budget. `responds` is False where the weights
+    were chosen for the tables.
 
     >>> square = FactorGraph([2, 2], [((0, 1), [[2, 1], [1, 2]]), ((0,), [1, 3])])
     >>> engine = ReweightedMessages(square, np.ones(2))
@@ -70,28 +72,39 @@ class ReweightedMessages:
     ) -> None:
         require_bytes(graph, budget or Budget(), copies)
         self.graph = graph
+        self.responds = True
         self.schedule = schedule
         self.layout = message_layout(graph)
         self.state_at = graph.state_offsets.view(np.uint64)
         self.orders = np.diff(graph.scope_offsets)
-        self.field = _fields(graph)
         self.messages = np.zeros(int(graph.message_offsets[-1]))
         self.order = np.arange(graph.n_variables, dtype=np.uint32)
-        self._log_b = np.empty_like(self.field)
+        self._log_b = np.empty(int(graph.state_offsets[-1]))
         self._nu = np.zeros_like(self.messages)
         self._new = np.zeros_like(self.messages)
         self._work = message_buffer(graph)
-        factors = spin_factors(graph)
-        self._ratios = None if factors is None else _LogRatios(graph, factors)
         self._reading: Reading | None = None
+        self._read_tables()
         self.set_weights(weights, steps)
 
-    # ------------------------------------------------------------------ weights
+    def _read_tables(self) -> None:
+        self.field = _fields(self.graph)
+        factors = spin_factors(self.graph)
+        self._ratios = None if factors is None else _LogRatios(self.graph, factors)
+
+    # ------------------------------------------------------------------ tables and weights
+
+    def set_tables(self, log_tables: Array) -> None:
+        """Use other log-tables; weights and messages are kept."""
+        self.graph = self.graph.replaced(log_tables=log_tables)
+        self._read_tables()
+        self.set_weights(self.weights, self.steps)
 
     def set_weights(self, weights: Array, steps: Array | float = 1.0) -> None:
         """Change weights and steps; the messages, and with them the marginals, are kept."""
         graph = self.graph
         self.weights = np.asarray(weights, dtype=np.float64)
+        self.steps = steps
         self.power = 1.0 / self.weights
         self.gain = np.broadcast_to(np.asarray(steps) * self.weights, self.weights.shape).copy()
         sizes = np.diff(graph.table_offsets)
@@ -119,6 +132,24 @@ class ReweightedMessages:
         return "probabilities" if self._mode == bp_messages.SUM else "logarithms"
 
     # ------------------------------------------------------------------ sweeps
+
+    @property
+    def state(self) -> MessageState:
+        """The messages."""
+        return MessageState(self.messages.copy())
+
+    @state.setter
+    def state(self, state: MessageState) -> None:
+        messages = state.bounded(self.graph)
+        single = np.repeat(
+            self.orders[self.graph.edge_factors] == 1, np.diff(self.graph.message_offsets)
+        )
+        messages[single] = 0.0  # such a factor is a field
+        self.set_messages(messages)
+
+    def sweep(self, damping: float = 0.0) -> float:
+        """One sweep over all messages; answers the largest change, undamped."""
+        return self.sweeps(1, damping)
 
     def set_messages(self, messages: Array) -> None:
         """Take other messages."""
@@ -277,7 +308,7 @@ class ReweightedMessages:
     def _state_starts(self) -> Ints:
         return self.graph.state_offsets[:-1]
 
-    def factor_tables(self) -> Array:
+    def factor_marginals(self) -> Array:
         """Beliefs of all factors, flat as `graph.log_tables`."""
         log_b = self.reading().log_b
         while self._stale and not self._refresh():
@@ -291,6 +322,17 @@ class ReweightedMessages:
                 log_b[lo:hi]
             )
         return out
+
+    def response(self) -> ReweightedResponse:
+        """How the marginals at this fixed point move with the tables; the weights must stay."""
+        if not self.responds:
+            raise MethodError(
+                "trw:appearances=optimised: the appearances depend on the tables, and only log_z "
+                "has a gradient; use uniform or sampled ones for marginals and factor beliefs"
+            )
+        return ReweightedResponse(
+            self.graph, self.marginals(), self.factor_marginals(), self.weights
+        )
 
     def informations(self) -> Array:
         """The multi-information I_a of each factor's belief; 0 for factors of one variable."""

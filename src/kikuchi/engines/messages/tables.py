@@ -7,21 +7,27 @@ probabilities and starts again with logarithms where those underflow (`with_loga
 from __future__ import annotations
 
 import math
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, ClassVar, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from kikuchi.core.arrays import U4, Array, Ints, Mask
 from kikuchi.core.budget import Clock
-from kikuchi.core.errors import EvidenceError, ImpossibleEvidenceError
+from kikuchi.core.errors import EvidenceError, ImpossibleEvidenceError, MethodError
 from kikuchi.core.numerics import log
+from kikuchi.core.run import Run
+from kikuchi.engines.loops.state import State
 from kikuchi.engines.messages.kernels import beliefs, bp_messages, sweeps
-from kikuchi.engines.run import MethodRun, Solution
+from kikuchi.engines.response.reweighted import ReweightedResponse
 from kikuchi.graphs.factor_graph import FactorGraph
 
+T = TypeVar("T")
+
+_LOWEST = -30.0  # logarithm of an entry of a message that another run starts from
 _ENTRIES_PER_CALL = 2_000_000  # of tables, between two looks at the clock
 
 
@@ -29,7 +35,7 @@ class UnderflowError(Exception):
     """Probabilities became too small; the run must start again with logarithms."""
 
 
-def with_logarithms_if_needed(solve: Callable[[int], Solution], run: MethodRun) -> Solution:
+def with_logarithms_if_needed(solve: Callable[[int], T], run: Run) -> T:
     """`solve(mode)` with probabilities, and with logarithms if a number underflows."""
     try:
         return solve(bp_messages.SUM)
@@ -63,7 +69,55 @@ class Damping:
         return bp_messages.LINEAR if self.kind == "linear" else bp_messages.GEOMETRIC
 
 
-class TableMessages:
+class BetheMessages(ABC):
+    """Engine of belief propagation: messages in some arithmetic, that sweeps change."""
+
+    graph: FactorGraph
+    arithmetic: str
+    _queue: tuple[NDArray[Any], ...] | None = None  # of the residual schedule
+
+    @abstractmethod
+    def sequential(self, order: U4, damping: float, kind: int) -> float:
+        """One sweep, variable by variable; answers the largest change."""
+
+    @abstractmethod
+    def marginals(self) -> Array:
+        """Beliefs of the variables, flat."""
+
+    @abstractmethod
+    def factor_marginals(self) -> Array:
+        """Beliefs of all factors, in the layout of the tables."""
+
+    def sweep(self, damping: float = 0.0) -> float:
+        """One sweep in the order of the variables; answers the largest change."""
+        order = np.arange(self.graph.n_variables, dtype=np.uint32)
+        return self.sequential(order, damping, bp_messages.LINEAR)
+
+    def settled(self, residual: float, tol: float) -> float:
+        """The residual of a sweep, or how far a belief still moves where only the residual is
+        small.
+
+        Messages are compared as probabilities. Of tables that span many decades an entry too small
+        to count there may decide a product of messages, and damping hides how far it has to go: a
+        residual within `tol` is believed only if one sweep without damping leaves the beliefs as
+        they are, up to a hundred times `tol`.
+        """
+        if tol == 0 or not residual <= tol:
+            return residual
+        before = self.marginals()
+        self.sweep()
+        self._queue = None  # made anew from the changed messages
+        moved = float(np.abs(self.marginals() - before).max(initial=0.0))
+        return residual if moved <= 100.0 * tol else moved
+
+    def response(self) -> ReweightedResponse:
+        """How the marginals at this fixed point move with the tables."""
+        return ReweightedResponse(
+            self.graph, self.marginals(), self.factor_marginals(), np.ones(self.graph.n_factors)
+        )
+
+
+class TableMessages(BetheMessages):
     """Messages of a factor graph, some of whose variables may be clamped (kernels.sweeps).
 
     >>> edge = FactorGraph([2, 2], [((0, 1), [[2, 1], [1, 2]])])
@@ -71,7 +125,7 @@ class TableMessages:
     >>> messages.clamp(np.array([True, False]), np.array([0.2, 0.8, 0.5, 0.5]))
     >>> messages.sequential(np.arange(2, dtype=np.uint32), 0.0, bp_messages.LINEAR) > 0
     True
-    >>> messages.variable_beliefs().round(6).tolist()
+    >>> messages.marginals().round(6).tolist()
     [0.2, 0.8, 0.4, 0.6]
     """
 
@@ -81,29 +135,32 @@ class TableMessages:
         self.clamped = np.zeros(graph.n_variables, dtype=np.uint8)
         self.clamped_to = np.zeros(int(graph.state_offsets[-1]))
         self.state_at = graph.state_offsets.view(np.uint64)
-        peaks = np.maximum.reduceat(graph.log_tables, graph.table_offsets[:-1])
-        sizes = np.diff(graph.table_offsets)
-        self.peaks = float(peaks.sum())
-        self.tables: Array = graph.log_tables - np.repeat(peaks, sizes)
         self._set_mode(mode)
-        if mode == bp_messages.SUM:
-            np.exp(self.tables, out=self.tables)
-            if np.any((self.tables < bp_messages.TABLE_FLOOR) & (graph.log_tables > -np.inf)):
-                raise UnderflowError
-        self.m = self._initial(np.diff(graph.scope_offsets))
+        self._fill(graph.log_tables)
+        self.m = self._initial()
         self.nu = np.empty_like(self.m)
         self.new = np.empty_like(self.m)
         self.work = message_buffer(graph)
-        self._queue: tuple[NDArray[Any], ...] | None = None
         self.refresh()
 
     def _set_mode(self, mode: int) -> None:
         self.mode = mode
         self.arithmetic = "probabilities" if mode == bp_messages.SUM else "logarithms"
 
-    def _initial(self, orders: NDArray[Any]) -> Array:
+    def _fill(self, log_tables: Array) -> None:
+        """Tables in the present arithmetic, each with a largest entry of 1."""
+        offsets = self.graph.table_offsets
+        peaks = np.maximum.reduceat(log_tables, offsets[:-1])
+        self.peaks = float(peaks.sum())
+        self.tables: Array = log_tables - np.repeat(peaks, np.diff(offsets))
+        if self.mode == bp_messages.SUM:
+            np.exp(self.tables, out=self.tables)
+            if np.any((self.tables < bp_messages.TABLE_FLOOR) & (log_tables > -np.inf)):
+                raise UnderflowError
+
+    def _initial(self) -> Array:
         """Uniform messages, but those of one-variable factors at their final value."""
-        graph = self.graph
+        graph, orders = self.graph, np.diff(self.graph.scope_offsets)
         sizes = graph.cardinalities[graph.scopes]
         single = orders[graph.edge_factors] == 1
         at_message = np.repeat(single, sizes)
@@ -148,6 +205,42 @@ class TableMessages:
         raise ImpossibleEvidenceError(
             "the evidence has probability zero: the tables allow no common state"
         )
+
+    # ------------------------------------------------------------------ tables and state
+
+    def set_tables(self, log_tables: Array) -> None:
+        """Use other log-tables and keep the messages; those of one-variable factors follow."""
+        state, zeros = self.state, self._zeros
+        self._fill(log_tables)
+        if np.any(zeros & ~self._zeros):  # no update brings back a message of 0
+            self.state = state
+        else:
+            self._keep(self.m)
+
+    @property
+    def _zeros(self) -> Mask:
+        return np.asarray(self.tables == (0.0 if self.mode == bp_messages.SUM else -np.inf))
+
+    @property
+    def state(self) -> MessageState:
+        """The logarithms of the messages."""
+        return MessageState(log(self.m) if self.mode == bp_messages.SUM else self.m.copy())
+
+    @state.setter
+    def state(self, state: MessageState) -> None:
+        messages, offsets = state.bounded(self.graph), self.graph.message_offsets
+        if self.mode == bp_messages.SUM:
+            np.exp(messages, out=messages)
+            messages /= np.repeat(np.add.reduceat(messages, offsets[:-1]), np.diff(offsets))
+        self._keep(messages)
+
+    def _keep(self, messages: Array) -> None:
+        """Go on from these messages, but for those of one-variable factors."""
+        orders = np.diff(self.graph.scope_offsets)[self.graph.edge_factors]
+        several = np.repeat(orders > 1, np.diff(self.graph.message_offsets))
+        self.m = np.where(several, messages, self._initial())
+        self._queue = None
+        self.refresh()
 
     # ------------------------------------------------------------------ sweeps
 
@@ -194,23 +287,25 @@ class TableMessages:
 
     # ------------------------------------------------------------------ answers
 
-    def variable_beliefs(self) -> Array:
+    def marginals(self) -> Array:
         """Clamped marginals as given, the others from the messages."""
         out = np.empty_like(self.clamped_to)
         status = beliefs.variable_beliefs(self.layout, self.m, self.clamping, out, self.mode)
         if status != bp_messages.OK and self.mode == bp_messages.SUM:
             self._to_logarithms()
-            return self.variable_beliefs()
+            return self.marginals()
         self._check(status)
         return out
 
-    def log_z(self, marginals: Array, *, primal: bool = False) -> float:
+    def log_z(self, marginals: Array | None = None, *, primal: bool = False) -> float:
         """Minus the Bethe free energy: with clamped variables the value of the dual.
 
-        With `primal` it is that of the beliefs themselves. For solved trees the two are equal, but
-        an error of the beliefs enters the dual by its square.
+        `marginals` are the present ones, where they are known. With `primal` it is that of the
+        beliefs themselves. For solved trees the two are equal, but an error of the beliefs enters
+        the dual by its square.
         """
         clamped = np.zeros_like(self.clamped) if primal else self.clamped
+        marginals = self.marginals() if marginals is None else marginals
         status, energy = beliefs.free_energy(
             self.layout, self.tables, self.nu, self.new, self.work, clamped, marginals,
             self.state_at, self.mode,
@@ -221,7 +316,7 @@ class TableMessages:
         self._check(status)
         return self.peaks - float(energy)
 
-    def factor_beliefs(self) -> Array:
+    def factor_marginals(self) -> Array:
         """Beliefs of all factors, in the layout of the tables."""
         out = np.empty_like(self.tables)
         beliefs.factor_beliefs(self.layout, self.tables, self.nu, out, self.mode)
@@ -242,17 +337,26 @@ class TableMessages:
         self.tables, self.m, self.nu = log(self.tables), log(self.m), log(self.nu)
 
 
-class SweptMessages(Protocol):
-    """Messages that sweeps change and beliefs are read from."""
+@dataclass(eq=False)
+class MessageState(State):
+    """Logarithms of the messages from factors to variables, flat by `graph.message_offsets`."""
 
-    graph: FactorGraph
-    _queue: tuple[NDArray[Any], ...] | None
+    logarithms: ClassVar[tuple[str, ...]] = ("messages",)
 
-    def sequential(self, order: U4, damping: float, kind: int) -> float:
-        """One sweep, variable by variable; answers the largest change."""
+    messages: Array
 
-    def variable_beliefs(self) -> Array:
-        """Beliefs of the variables, flat."""
+    def bounded(self, graph: FactorGraph) -> Array:
+        """The messages with a largest entry of 0 each, as a start: none so far below that no
+        update could bring it back.
+        """
+        offsets = graph.message_offsets
+        if len(self.messages) != offsets[-1]:
+            raise MethodError("start: these messages belong to another graph")
+        if not graph.n_edges:
+            return self.messages.copy()
+        tops = np.maximum.reduceat(self.messages, offsets[:-1])
+        lowered = self.messages - np.repeat(tops, np.diff(offsets))
+        return np.asarray(np.maximum(lowered, _LOWEST))
 
 
 def until_expired(update: Callable[[int], tuple[float, int]], count: int, clock: Clock) -> float:
@@ -267,24 +371,6 @@ def until_expired(update: Callable[[int], tuple[float, int]], count: int, clock:
         count -= done
         residual, done = update(count)
     return float(residual)
-
-
-def settled(messages: SweptMessages, residual: float, tol: float) -> float:
-    """The residual of a sweep, or how far a belief still moves where only the residual is small.
-
-    Messages are compared as probabilities. Of tables that span many decades an entry too small to
-    count there may decide a product of messages, and damping hides how far it has to go: a
-    residual within `tol` is believed only if one sweep without damping leaves the beliefs as they
-    are, up to a hundred times `tol`.
-    """
-    if tol == 0 or not residual <= tol:
-        return residual
-    before = messages.variable_beliefs()
-    order = np.arange(messages.graph.n_variables, dtype=np.uint32)
-    messages.sequential(order, 0.0, bp_messages.LINEAR)
-    messages._queue = None  # made anew from the changed messages
-    moved = float(np.abs(messages.variable_beliefs() - before).max(initial=0.0))
-    return residual if moved <= 100.0 * tol else moved
 
 
 def message_layout(graph: FactorGraph) -> tuple[NDArray[Any], ...]:

@@ -20,7 +20,6 @@ from kikuchi.core.arrays import U4, U8, Array, Ints, offsets_of
 from kikuchi.core.budget import Budget, Clock, require_time
 from kikuchi.core.errors import ImpossibleEvidenceError
 from kikuchi.core.run import StepAborted
-from kikuchi.engines.loops.state import State
 from kikuchi.engines.regions.kernels import layout
 from kikuchi.engines.regions.kernels import regions as kernels
 from kikuchi.engines.run import MethodRun
@@ -29,7 +28,7 @@ from kikuchi.graphs.factor_graph import FactorGraph
 from kikuchi.graphs.regions.region_graph import RegionGraph
 from kikuchi.graphs.regions.sets import SetFamily, spread
 
-_SMALLER = "choose smaller regions (regions=bethe, loops:4, junction:K) or raise the memory"
+SMALLER = "choose smaller regions (regions=bethe, loops:4, junction:K) or raise the memory"
 _FASTER = "choose fewer regions (regions=bethe) or the method bp"
 _LIST_BYTES = 64  # of a region, a member of it or a link, in all lists together
 _MESSAGE_BYTES = 16  # of a belief that a message enters, in the list and while it is made
@@ -72,28 +71,26 @@ class RegionBeliefs:
         self.budget = budget
         self.graph = regions.graph
         budget.require_bytes(
-            self._bytes(),
+            self.bytes_needed(),
             f"the tables of {len(regions)} regions (largest {regions.sizes.max():.3g})",
-            _SMALLER,
+            SMALLER,
         )
-        self._offsets = offsets_of(regions.sizes.astype(np.int64))
-        self.table_at = self._offsets.astype(np.uint64)
+        self.offsets = offsets_of(regions.sizes.astype(np.int64))
+        self.table_at = self.offsets.astype(np.uint64)
         self.region_variables = layout.RegionVariables(
             regions.variables.offsets,
             regions.variables.items,
             self.graph.cardinalities.astype(np.int64),
         )
-        self.log_phi = np.empty(int(self._offsets[-1]))
-        self._add_potentials(np.ones(self.graph.n_factors), len(regions), self.log_phi)
-        self._link_regions()
+        self.log_phi = np.empty(int(self.offsets[-1]))
         self.b = np.empty_like(self.log_phi)
-        self._normalise(self.log_phi, len(regions))
-        self._started_above = self.b > kernels.FLOOR
+        self._begin()
+        self._link_regions()
         self.width = int(regions.sizes[regions.n_roots :].max(initial=1))
 
     # ------------------------------------------------------------------ set-up
 
-    def _bytes(self) -> int:
+    def bytes_needed(self) -> int:
         """Of tables and maps with their copies, and of the lists of regions and links."""
         regions = self.regions
         members, links = (
@@ -102,7 +99,23 @@ class RegionBeliefs:
         )
         return 3 * regions.bytes + _LIST_BYTES * (len(regions) + members + links)
 
-    def _add_potentials(self, weights: Array, last: int, out: Array) -> None:
+    def set_tables(self, log_tables: Array) -> None:
+        """Use other log-tables; the beliefs begin again from them."""
+        self.graph = self.graph.replaced(log_tables=log_tables)
+        self._begin()
+
+    def _begin(self) -> None:
+        graph = self.graph
+        ones = np.ones(graph.n_factors)
+        self.add_potentials(graph.log_tables, ones, len(self.regions), self.log_phi)
+        self.normalise(self.log_phi, len(self.regions))
+        self.note_start()
+
+    def note_start(self) -> None:
+        """Remember which of the present beliefs are above the smallest number allowed."""
+        self._started_above = self.b > kernels.FLOOR
+
+    def add_potentials(self, log_tables: Array, weights: Array, last: int, out: Array) -> None:
         """log phi of the regions before `last`, with a weight for each factor."""
         graph, factors = self.graph, self.regions.factors
         work = self.regions.sizes[:last] * (1.0 + factors.sizes[:last])
@@ -112,18 +125,18 @@ class RegionBeliefs:
                 factors.offsets,
                 factors.items,
                 scope_tables(graph),
-                graph.log_tables,
+                log_tables,
                 weights,
                 begin,
                 end,
-                self._offsets,
+                self.offsets,
                 out,
             )
 
-    def _normalise(self, logs: Array, last: int) -> None:
+    def normalise(self, logs: Array, last: int) -> None:
         """Each of the regions before `last` on its own: b_r prop. to exp of its logs."""
         for begin, end in self._parts(self.regions.sizes[:last]):
-            r = layout.normalise_logs(begin, end, self._offsets, logs, kernels.FLOOR, self.b)
+            r = layout.normalise_logs(begin, end, self.offsets, logs, kernels.FLOOR, self.b)
             if r < end:
                 raise ImpossibleEvidenceError(
                     "the evidence has probability zero: the tables allow no common state of "
@@ -183,6 +196,10 @@ class RegionBeliefs:
 
     # ------------------------------------------------------------------ answers
 
+    def log_z(self) -> float:
+        """Minus the region free energy."""
+        return -self.free_energy()
+
     def free_energy(self) -> float:
         """The region free energy of the present beliefs."""
         return float(
@@ -194,7 +211,7 @@ class RegionBeliefs:
         work = np.empty((1, self.width))
         return float(kernels.disagreement(self.table_at, self.b, self.edge_link, self.links, work))
 
-    def variable_marginals(self) -> Array:
+    def marginals(self) -> Array:
         """Marginal of each variable from the smallest region that holds it."""
         n, at = self.graph.n_variables, self.graph.state_offsets.astype(np.int64)
         tables = layout.ScopeTables(np.arange(n + 1), np.arange(n), at)
@@ -208,14 +225,14 @@ class RegionBeliefs:
     def joint_reader(self) -> RegionJoints:
         """Joints of variables that one region holds, of the present beliefs."""
         return RegionJoints(
-            self.regions.variables, self._offsets, self.b, self.region_variables.cardinalities
+            self.regions.variables, self.offsets, self.b, self.region_variables.cardinalities
         )
 
     def _marginals(self, members: SetFamily, tables: layout.ScopeTables, size: int) -> Array:
         homes = np.zeros(members.n_items, dtype=np.int64)
         homes[members.items] = members.owners  # the last one stays, and large come before small
         out = np.empty(size)
-        layout.sums(self.region_variables, homes, tables, self._offsets, self.b, out, True)
+        layout.sums(self.region_variables, homes, tables, self.offsets, self.b, out, True)
         return out
 
     # ------------------------------------------------------------------ propagate
@@ -228,7 +245,7 @@ class RegionBeliefs:
         above, (parent, child) = self.regions.above, self.regions.edges.T
         counts = above.sizes[child]  # quadratic in the number of regions around a small one
         self.budget.require_bytes(
-            self._bytes() + _MESSAGE_BYTES * int(counts.sum()),
+            self.bytes_needed() + _MESSAGE_BYTES * int(counts.sum()),
             f"the list of all beliefs that the messages of {len(self.regions)} regions enter",
             _FASTER,
         )
@@ -301,107 +318,6 @@ def scope_tables(graph: FactorGraph) -> layout.ScopeTables:
         graph.scopes.astype(np.int64),
         graph.table_offsets.astype(np.int64),
     )
-
-
-@dataclass(eq=False)
-class DoubleLoopState(State):
-    """All that changes in a double loop: beliefs, messages, and where the tangent was placed."""
-
-    b: Array
-    messages: Array
-    old: Array
-
-
-class DoubleLoop:
-    """The convergent minimiser: roots and inner regions, scaled to agreement (kernels.regions).
-
-    The entropies of regions with negative counting numbers are concave; their tangent at the
-    present beliefs bounds the free energy from above, and what is left is convex. The inner loop
-    lowers the bound by making the roots agree on one inner region after the other; the outer step
-    moves the tangent. Each pass of both lowers the region free energy if the inner loop is run out.
-    """
-
-    def __init__(self, beliefs: RegionBeliefs) -> None:
-        self.beliefs = beliefs
-        regions = beliefs.regions
-        n_roots = regions.n_roots
-        self.inner = np.arange(n_roots, len(regions), dtype=np.uint64)
-        above = regions.above
-        links = np.flatnonzero((above.items < n_roots) & (above.owners >= n_roots))
-        at = np.bincount(above.owners[links] - n_roots, minlength=len(self.inner))
-        self.at = offsets_of(at).astype(np.uint64)
-        self.inner_links = links.astype(np.uint64)
-        counts = np.diff(self.at).astype(np.float64)
-        counting = regions.counting[n_roots:]
-        self.weight = np.maximum(counting, 0.0)
-        self.concave = np.where(counting < 0.0, -counting / np.maximum(counts, 1.0), 0.0)
-        sizes = regions.sizes[n_roots:]
-        ends = np.concatenate([[0.0], np.cumsum(counts * sizes)])
-        rows = counts.max(initial=0.0) + 1.0
-        beliefs.budget.require_bytes(
-            beliefs._bytes()
-            + int(16 * ends[-1] + 32 * regions.sizes.sum() + 8 * rows * beliefs.width),
-            f"the messages between {len(regions)} regions",
-            _SMALLER,
-        )
-        self.message_at = ends.astype(np.uint64)
-        self.messages = np.zeros(int(ends[-1]))
-        self.work = np.empty((int(counts.max(initial=0)) + 1, beliefs.width))
-        self._divide_potentials()
-        self.old = beliefs.b.copy()
-        self.state = DoubleLoopState(beliefs.b, self.messages, self.old)
-
-    def _divide_potentials(self) -> None:
-        """Divide each factor among the roots that hold it; inner regions start uniform."""
-        beliefs = self.beliefs
-        regions = beliefs.regions
-        n_roots = regions.n_roots
-        counts = np.bincount(
-            regions.factors.take(np.arange(n_roots)).items, minlength=beliefs.graph.n_factors
-        )
-        beliefs._add_potentials(1.0 / np.maximum(counts, 1), n_roots, beliefs.b)
-        beliefs._normalise(beliefs.b, n_roots)
-        sizes = regions.sizes[n_roots:]
-        beliefs.b[beliefs._offsets[n_roots] :] = np.repeat(1.0 / sizes, sizes.astype(np.int64))
-        beliefs._started_above = beliefs.b > kernels.FLOOR
-
-    def inner_sweep(self) -> float:
-        """Make the roots agree on every inner region once."""
-        beliefs = self.beliefs
-        return float(
-            kernels.scale(
-                beliefs.table_at,
-                beliefs.b,
-                self.inner,
-                self.at,
-                self.inner_links,
-                beliefs.links,
-                self.weight,
-                self.message_at,
-                self.messages,
-                self.work,
-            )
-        )
-
-    def moved(self) -> float:
-        """Largest change of an inner belief since the tangent was last placed."""
-        begin = int(self.beliefs.table_at[self.beliefs.regions.n_roots])
-        return float(np.abs(self.beliefs.b[begin:] - self.old[begin:]).max(initial=0.0))
-
-    def outer_step(self) -> None:
-        """Move the tangent to the present beliefs."""
-        beliefs = self.beliefs
-        kernels.relinearise(
-            beliefs.table_at,
-            beliefs.b,
-            self.old,
-            self.inner,
-            self.at,
-            self.inner_links,
-            beliefs.links,
-            self.concave,
-            self.work,
-        )
 
 
 def region_beliefs(graph: FactorGraph, regions: str, run: MethodRun) -> RegionBeliefs:

@@ -14,7 +14,8 @@ import numpy as np
 
 from kikuchi.core.arrays import Array, Ints
 from kikuchi.core.errors import KikuchiError
-from kikuchi.engines.regions.engine import DoubleLoop, RegionBeliefs, scope_tables
+from kikuchi.engines.regions.double_loop import DoubleLoop
+from kikuchi.engines.regions.engine import RegionBeliefs, scope_tables
 from kikuchi.engines.regions.kernels import layout
 from kikuchi.engines.regions.kernels import response as kernels
 from kikuchi.engines.response.linear_response import CRITICAL, Response

@@ -10,12 +10,19 @@ and that under Q are known beforehand.
 from __future__ import annotations
 
 import math
+from typing import NamedTuple
 
 import numpy as np
 
+from kikuchi.core.arrays import Array, Ints
 from kikuchi.core.compiled import njit
-from kikuchi.ica.kernels.half_line import FAST, exponential, moments_of_many, rough_exponential
-from kikuchi.ica.kernels.priors import GAUSSIAN, LAPLACE, MIXTURE, tilted_moments
+from kikuchi.engines.sites.kernels.densities import GAUSSIAN, LAPLACE, MIXTURE
+from kikuchi.engines.sites.kernels.half_line import (
+    FAST,
+    exponential,
+    moments_of_many,
+    rough_exponential,
+)
 
 _LEAST_BOTTOM = 0.1  # 1 + (change of L) chi_ii must stay above it
 _SHARPEST = 1e8  # greatest precision of a factor, in units of J_ii + 1
@@ -29,6 +36,56 @@ LEAST_LEFT = 0.4  # of the weight, without any group
 WIDTHS = 4  # of pairs, in turn
 _ABREAST = 8  # numbers that processors take at once
 _LANES = 32  # samples whose factors are found together
+
+
+class Sources(NamedTuple):
+    """Codes and numbers of the priors, and precision and linear part of factors like them."""
+
+    codes: Ints
+    numbers: Array
+    first: Array
+
+
+class SampleFields(NamedTuple):
+    """Couplings (1 or n, I, I) and fields (I, n) of the samples, and gamma and lam (I, n) of
+    expectation propagation.
+    """
+
+    couplings: Array
+    field: Array
+    gamma: Array
+    lam: Array
+
+
+class PairedDraws(NamedTuple):
+    """`normals` (sets, I, pairs) are in units of R; sample n takes set places[n], beyond the last
+    set with other axes and signs. `shares` (sets, pairs) is the density of a draw under Q over its
+    own, the sum over all draws being one.
+    """
+
+    normals: Array
+    shares: Array
+    places: Ints
+
+
+class WeightedMoments(NamedTuple):
+    """Means (I, n), second moments (n, I, I) and log Z of every sample."""
+
+    mean: Array
+    second: Array
+    log_z: Array
+
+
+class BlockFactors(NamedTuple):
+    """Factors of a block of samples: precisions, linear terms, means and variances of Q, and minus
+    log det L. The samples are the last axis.
+    """
+
+    precision: Array
+    linear: Array
+    mu: Array
+    diagonal: Array
+    half_log_det: Array
 
 
 @njit(cache=True, error_model="numpy", fastmath=FAST)
@@ -197,9 +254,11 @@ def _tilted(code, parameters, gamma, lam, room, mean, spread):
     if code == MIXTURE:
         _tilted_mixture(parameters, gamma, lam, mean, spread)
         return
-    if code != LAPLACE:
+    if code == GAUSSIAN:
+        tight = 1.0 / parameters[0]
         for s in range(lanes):
-            mean[s], spread[s] = tilted_moments(code, parameters, gamma[s], lam[s])
+            spread[s] = 1.0 / (tight + lam[s])
+            mean[s] = gamma[s] * spread[s]
         return
     rate, x, ratio, first, second = parameters[0], room[0], room[1], room[2], room[3]
     for s in range(lanes):
@@ -215,11 +274,13 @@ def _tilted(code, parameters, gamma, lam, room, mean, spread):
 
 
 @njit(cache=True, error_model="numpy", fastmath=FAST)
-def _sweep(codes, numbers, coupling, precision, linear, chi, mu, tol, residual):
+def _sweep(sources, coupling, state, chi, tol, residual):
     """One update of every factor of the samples of a block whose residual is above the tolerance;
     that becomes the largest change of a mean or variance, in deviations. Answers how many remain
     above it.
     """
+    codes, numbers, _ = sources
+    precision, linear, mu, _, _ = state
     count, lanes = precision.shape
     column, worst, active = np.empty((count, lanes)), np.zeros(lanes), np.empty(lanes)
     gamma, lam, mean, spread = np.empty(lanes), np.empty(lanes), np.empty(lanes), np.empty(lanes)
@@ -269,11 +330,10 @@ def _sweep(codes, numbers, coupling, precision, linear, chi, mu, tol, residual):
 
 
 @njit(cache=True, error_model="numpy", fastmath=FAST)
-def _propagate(codes, numbers, warm, tol, sweeps, coupling, field, state, room):
-    """Expectation propagation of a block of samples, from the factors in `state`: precisions,
-    linear terms, means and variances of Q (at first, if `warm`, of the tilted sources) and minus
-    log det L. `room` is for L, L^-1, chi, and the last change of a moment of each sample, in
-    deviations.
+def _propagate(sources, warm, tol, sweeps, coupling, field, state, room):
+    """Expectation propagation of a block of samples, from the factors in `state`, whose means and
+    variances are at first, if `warm`, those of the tilted sources. `room` is for L, L^-1, chi, and
+    the last change of a moment of each sample, in deviations.
     """
     precision, linear, mu, diagonal, half_log_det = state
     root, inverse, chi, residual = room
@@ -298,7 +358,7 @@ def _propagate(codes, numbers, warm, tol, sweeps, coupling, field, state, room):
     if left:
         _square(inverse, chi)
         for _ in range(sweeps):
-            left = _sweep(codes, numbers, coupling, precision, linear, chi, mu, tol, residual)
+            left = _sweep(sources, coupling, state, chi, tol, residual)
             if not left:
                 break
         _factorise(coupling, precision, root, inverse, half_log_det)
@@ -306,10 +366,11 @@ def _propagate(codes, numbers, warm, tol, sweeps, coupling, field, state, room):
 
 
 @njit(cache=True, error_model="numpy", fastmath=FAST)
-def _begin(codes, numbers, first, given, warm, begin, coupling, here, state):
+def _begin(sources, given, warm, begin, coupling, here, state):
     """Take a block of samples, the last of all again in place of those that it lacks: couplings,
     fields and factors, those of `first` or if `warm` those that the fields of each prior imply.
     """
+    codes, numbers, first = sources
     precision, linear, mu, diagonal, _ = state
     couplings, field, gamma, lam = given
     count, lanes = linear.shape
@@ -336,34 +397,18 @@ def _begin(codes, numbers, first, given, warm, begin, coupling, here, state):
 
 
 @njit(cache=True, error_model="numpy", fastmath=FAST)
-def weighted_moments(
-    codes,
-    numbers,
-    first,
-    couplings,
-    field,
-    gamma,
-    lam,
-    warm,
-    tol,
-    sweeps,
-    normals,
-    shares,
-    places,
-    mean,
-    second,
-    log_z,
-):
-    """Means (I, n), second moments (n, I, I) and log Z of every sample by weighted draws; gamma
-    and lam are the fields of expectation propagation, from which it begins if `warm`.
+def weighted_moments(sources, given, warm, tol, sweeps, draws, found):
+    """Means, second moments and log Z of every sample by weighted draws, into `found`. Expectation
+    propagation begins from gamma and lam if `warm`, and leaves its own there.
 
-    `first` (I, 2) are factors like the priors. `normals` (sets, I, pairs) are in units of R; sample
-    n takes set places[n], beyond the last set with other axes and signs. `shares` (sets, pairs) is
-    the density of a draw under Q over its own, the sum over all draws being one. Weights that sum
-    to one are biased by one part in the number of draws; a jackknife over groups of them takes that
-    away. Answers the sum over samples of log(1 + relative variance of the weights), and the number
-    of samples in which expectation propagation has not converged.
+    Weights that sum to one are biased by one part in the number of draws; a jackknife over groups
+    of them takes that away. Returns the sum over samples of log(1 + relative variance of the
+    weights), and the number of samples in which expectation propagation has not converged.
     """
+    codes, numbers, _ = sources
+    _, field, gamma, lam = given
+    normals, shares, places = draws
+    mean, second, log_z = found
     count, total = field.shape
     pairs = normals.shape[2]
     square = count, count, _LANES  # rows are indexed: those of an unpacked array are not known to
@@ -371,7 +416,7 @@ def weighted_moments(
     chi, coupling = np.zeros(square), np.zeros(square)
     fields, factors = np.empty((count, _LANES)), np.zeros((4, count, _LANES))
     residual, half_log_det = np.empty(_LANES), np.empty(_LANES)
-    state = factors[0], factors[1], factors[2], factors[3], half_log_det
+    state = BlockFactors(factors[0], factors[1], factors[2], factors[3], half_log_det)
     precision, linear = np.empty(count), np.empty(count)
     mu, diagonal = np.empty(count), np.empty(count)
     wide = pairs + count + -count % _ABREAST
@@ -395,10 +440,9 @@ def weighted_moments(
     for n in range(total):
         s = n % _LANES
         if s == 0:
-            given = couplings, field, gamma, lam
-            _begin(codes, numbers, first, given, warm, n, coupling, fields, state)
+            _begin(sources, given, warm, n, coupling, fields, state)
             room = roots, inverses, chi, residual
-            _propagate(codes, numbers, warm, tol, sweeps, coupling, fields, state, room)
+            _propagate(sources, warm, tol, sweeps, coupling, fields, state, room)
         failed += not residual[s] <= tol
         base = constant + half_log_det[s]
         for i in range(count):
@@ -526,40 +570,3 @@ def weighted_moments(
         for i in range(count):
             mean[i, n] += mu[i]
     return spread, failed
-
-
-@njit(cache=True, error_model="numpy", fastmath=FAST)
-def sample_scores(residuals, observed, stretched_x, stretched_mixing, mean, second, own, scores):
-    """Gradients of log p(x) of every sample (n, D I + noise): in the mixing, after the linear map
-    that `stretched_x` (D, n) and `stretched_mixing` have passed, and in the log variances.
-
-    All are in units of the noise; `residuals` (n, D) are the mean squares that sources leave of
-    each channel. `observed` (D, n) has no rows if nothing is missing, else the map must be the
-    identity. `own` tells whether each channel has a variance of its own; without it there is one,
-    or none is learned if `scores` has no room.
-    """
-    channels, total = stretched_x.shape
-    count = stretched_mixing.shape[1]
-    noise = scores.shape[1] - channels * count
-    product = np.empty(count)
-    for n in range(total):
-        for c in range(noise):
-            scores[n, channels * count + c] = 0.0
-        for d in range(channels):
-            at = d * count
-            seen = observed.shape[0] == 0 or observed[d, n]
-            if not seen:
-                for i in range(count):
-                    scores[n, at + i] = 0.0
-                continue
-            value = stretched_x[d, n]
-            for i in range(count):
-                product[i] = value * mean[i, n]
-            for j in range(count):
-                value, row = stretched_mixing[d, j], second[n, j]
-                for i in range(count):
-                    product[i] -= value * row[i]
-            for i in range(count):
-                scores[n, at + i] = product[i]
-            if noise:
-                scores[n, channels * count + (d if own else 0)] += 0.5 * (residuals[n, d] - 1.0)

@@ -112,7 +112,13 @@ class ImportancePosterior(Posterior):
     def _compiled(
         self, problem: Problem, codes: list[int], start: Moments | None, begin: int
     ) -> tuple[Moments, Array]:
-        from kikuchi.ica.kernels.weighted import weighted_moments
+        from kikuchi.ica.kernels.weighted import (
+            PairedDraws,
+            SampleFields,
+            Sources,
+            WeightedMoments,
+            weighted_moments,
+        )
 
         count, total = problem.field.shape
         normals, shares = normal_draws(count, self._pairs)
@@ -125,22 +131,13 @@ class ImportancePosterior(Posterior):
         if start is not None:
             gamma[:], lam[:] = start.gamma, start.lam
         relative, failed = weighted_moments(
-            np.array(codes),
-            numbers,
-            first,
-            problem.couplings,
-            problem.field,
-            gamma,
-            lam,
+            Sources(np.array(codes), numbers, first),
+            SampleFields(problem.couplings, problem.field, gamma, lam),
             start is not None,
             self.tol,
             self.max_iterations,
-            normals,
-            shares,
-            self._places(problem, begin, len(normals)),
-            mean,
-            second,
-            log_z,
+            PairedDraws(normals, shares, self._places(problem, begin, len(normals))),
+            WeightedMoments(mean, second, log_z),
         )
         warnings = _few_count(relative / total)
         if failed and self.max_iterations > 10:

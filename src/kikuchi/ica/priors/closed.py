@@ -148,7 +148,7 @@ class LaplacePrior(CompiledPrior):
 
     def statistics(self, gamma: ArrayLike, lam: ArrayLike) -> Array:
         """Number of samples and the sum of the posterior means of |s|."""
-        from kikuchi.ica.kernels.priors import mean_size_of
+        from kikuchi.engines.sites.kernels.densities import mean_size_of
 
         g, precision, _ = _flat(gamma, lam)
         size = np.empty(g.size)
@@ -232,7 +232,7 @@ class PositiveGaussianPrior(CompiledPrior):
 
     def log_density(self, s: ArrayLike) -> Array:
         """log density of the cut Gaussian; -inf below 0."""
-        from kikuchi.ica.kernels.half_line import log_integral
+        from kikuchi.engines.sites.kernels.half_line import log_integral
 
         s = np.asarray(s, dtype=np.float64)
         linear, square = self.numbers

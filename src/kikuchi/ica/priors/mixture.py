@@ -127,7 +127,7 @@ class MixturePrior(CompiledPrior):
 
     def statistics(self, gamma: ArrayLike, lam: ArrayLike) -> Array:
         """Number of samples, then by component the sums of r, r s and r s^2."""
-        from kikuchi.ica.kernels.priors import component_sums
+        from kikuchi.engines.sites.kernels.densities import component_sums
 
         g, precision, _ = _flat(gamma, lam)
         sums = np.zeros((self.parameters[0].size, 3))

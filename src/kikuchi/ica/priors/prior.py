@@ -153,7 +153,7 @@ class SourcePrior(Configured, kind="prior"):
 class CompiledPrior(SourcePrior):
     """A prior whose tilted moments are compiled: a code and a row of numbers."""
 
-    code: ClassVar[int]  # which closed form of `kernels.priors`
+    code: ClassVar[int]  # which closed form of `engines.sites.kernels.densities`
 
     @cached_property
     def numbers(self) -> Array:
@@ -161,14 +161,14 @@ class CompiledPrior(SourcePrior):
         return np.array([getattr(self, f.name) for f in dataclasses.fields(self)])
 
     def _log_partition(self, gamma: Array, lam: Array) -> Array:
-        from kikuchi.ica.kernels.priors import log_partition_of
+        from kikuchi.engines.sites.kernels.densities import log_partition_of
 
         out = np.empty(gamma.size)
         log_partition_of(self.code, self.numbers, gamma, lam, out)
         return out
 
     def _moments(self, gamma: Array, lam: Array) -> tuple[Array, Array]:
-        from kikuchi.ica.kernels.priors import moments_of
+        from kikuchi.engines.sites.kernels.densities import moments_of
 
         mean, response = np.empty(gamma.size), np.empty(gamma.size)
         moments_of(self.code, self.numbers, gamma, lam, mean, response)

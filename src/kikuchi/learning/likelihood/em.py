@@ -30,7 +30,7 @@ from kikuchi.learning.data import Data
 from kikuchi.learning.learner import FitRun, Learned, Learner
 from kikuchi.learning.likelihood.dirichlet import ConditionalTables, Spread
 from kikuchi.learning.likelihood.objective import (
-    Engine,
+    InnerRuns,
     check_methods,
     clamped_phase,
     free_phase,
@@ -162,7 +162,7 @@ class _Alternation(ABC):
         self.phase, self.e_step, engine = clamped_phase(
             graph, data, learner.inference, learner.inference, run.clock, learner.on_divergence
         )
-        self.engines: list[Engine] = [] if engine is None else [engine]
+        self.engines: list[InnerRuns] = [] if engine is None else [engine]
         self.notes: list[str] = []
         self.state = _AlternationState(np.zeros(0), np.zeros(0), self._levels)
 

@@ -68,6 +68,13 @@ class GradientML(Learner):
     epochs: int = option(500, "steps of lbfgs, passes over the rows of adam and sgd", low=1)
     tol: float = option(1e-6, "largest component of the gradient at convergence", low=0)
     memory: int = option(10, "pairs of steps that lbfgs remembers", low=1)
+    precision: float = option(
+        0.01,
+        "adam and sgd: inner inference ends where it moves by this fraction of the largest slope; "
+        "0 for its own tol",
+        low=0,
+        below=1,
+    )
     inputs: str | None = option(None, "variables always observed, for a conditional model: a,b")
     ties: str | None = option(None, "factors that share a table: shape, or groups 0-3,8;4-7")
     features: FeatureMatrix | None = option(None, "log-linear features, from Python")
@@ -116,6 +123,7 @@ class GradientML(Learner):
         if run.resumed is not None:
             with run.restoring():
                 likelihood.restore(run.resumed["levels"])
+                likelihood.restore_starts(run.resumed)
         ascent = Ascent(
             likelihood.graph,
             likelihood.data,
@@ -125,7 +133,8 @@ class GradientML(Learner):
             l2=self.l2,
             longest=_LONGEST_STEP,
             memory=self.memory,
-            extra=lambda: {"levels": likelihood.levels},
+            accepted=lambda tables: likelihood.follow(),
+            extra=lambda: {"levels": likelihood.levels, **likelihood.starts()},
         )
         learned = ascent.maximise(run, tol=self.tol, limit=self.epochs)
         return learned, ascent.point
@@ -148,6 +157,7 @@ class GradientML(Learner):
         if done.state is not None:
             likelihood.restore(done.state.rule["levels"])
         learned.warnings += few_rows(graph, data, parameters, self.l1, self.l2)
+        likelihood.loosen(0.0)
         try:
             value, gradient = likelihood.at(learned.log_tables)
             value -= penalty(theta, self.l1, self.l2)
@@ -171,7 +181,7 @@ class LikelihoodRule(PenalisedRule):
 
     def begin(self, model: GraphModel, data: Any, rng: np.random.Generator) -> State:
         """How far inner inference has been damped."""
-        return {"levels": self.likelihood.levels}
+        return {"levels": self.likelihood.levels, "slope": np.array(0.0)}
 
     def unpenalised(
         self, model: GraphModel, batch: Any, rows: Ints, state: State, rng: np.random.Generator
@@ -179,8 +189,10 @@ class LikelihoodRule(PenalisedRule):
         """Clamped minus free statistics."""
         likelihood, tables = self.likelihood, model.tables
         likelihood.restore(state["levels"])
+        likelihood.loosen(self.learner.precision * float(state["slope"]))
         every = len(rows) == likelihood.data.n_rows
         value, gradient = likelihood.at(tables, None if every else rows)
         state["levels"] = likelihood.levels
+        state["slope"] = np.array(np.abs(gradient).max(initial=0.0))
         ascent = {"theta": model.map.pull_back(tables, gradient)}
         return GradientEstimate(ascent, None if np.isnan(value) else value)

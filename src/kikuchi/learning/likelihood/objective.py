@@ -10,27 +10,36 @@ Reference: HOJ-L1, LIU-D9, LIU-L2, LIU-L5, TEH-L1.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable
-from typing import NoReturn
+import math
+from collections.abc import Callable, Mapping
+from typing import Any, NoReturn
 
 import numpy as np
+from numpy.typing import NDArray
 
 from kikuchi.core.arrays import Array, Ints
 from kikuchi.core.budget import Budget, Clock
 from kikuchi.core.errors import BudgetError, DataError, KikuchiError, MethodError
 from kikuchi.core.run import StepAborted
 from kikuchi.core.text import is_whole
-from kikuchi.engines.trees.engine import Watch, propagate
-from kikuchi.engines.trees.plan import TreePlan, factor_targets, make_plan, unconditioned
+from kikuchi.engines.loops.state import State
+from kikuchi.engines.messages.tables import MessageState
+from kikuchi.engines.regions.regions import RegionState
+from kikuchi.engines.start import Start
+from kikuchi.engines.trees.exact import ExactEngine
+from kikuchi.engines.trees.plan import TreePlan, make_plan, unconditioned
 from kikuchi.graphs.factor_graph import FactorGraph
 from kikuchi.learning.data import Data
 from kikuchi.learning.likelihood.clamped import ClampedRows, ClampedRuns, feasible
 from kikuchi.learning.likelihood.clamped_tree import PROPAGATIONS
 from kikuchi.learning.real_numbers import MISSING
 from kikuchi.methods.beliefs import Beliefs
+from kikuchi.methods.kikuchi import Kikuchi
 from kikuchi.methods.method import Method
 from kikuchi.methods.registry import parse_method
+from kikuchi.methods.tree_reweighted import TreeReweighted
 
+Arrays = dict[str, NDArray[Any]]
 Phase = Callable[[Array, Ints | None], tuple[float, Array]]
 
 _EXACT = ("exact", "jt")
@@ -41,14 +50,24 @@ _DAMPINGS = (0.5, 0.9)
 # ---------------------------------------------------------------------- inner inference
 
 
-class Engine:
+class InnerRuns:
     """Runs of one inference method that watch the clock and count failures to converge.
 
     What happens then is `on_divergence`: `damp` repeats the run with more damping, and keeps that;
     `continue` uses what there is; `stop` ends the fit; anything else is a method to change to.
+
+    Attributes
+    ----------
+    tol
+        Inner inference need not be more precise than this; 0 for the tolerance of the method.
+    start
+        What a run without evidence goes on from, if not from nothing.
     """
 
     def __init__(self, text: str, clock: Clock, on_divergence: str = "damp") -> None:
+        self.tol = 0.0
+        self.start: Start | None = None
+        self._latest: Beliefs | None = None
         self.clock = clock
         self.on_divergence = on_divergence
         self.methods = _alternatives(parse_method(text), on_divergence)
@@ -82,15 +101,37 @@ class Engine:
             left = max(limits.seconds - self.clock.seconds, 1e-3)
         budget = Budget(seconds=left, bytes=limits.bytes)
         self.runs += 1
+        start = self.start if evidence is None else None
         try:
-            beliefs = self.methods[self.level].run(graph, evidence=evidence, budget=budget)
+            beliefs = self._method().run(graph, evidence=evidence, budget=budget, start=start)
         except BudgetError as error:
             passed_on(error, self.clock)
         if beliefs.stopped == "interrupted":
             raise KeyboardInterrupt
         if self.clock.expired:
             raise StepAborted("seconds")
+        if evidence is None:
+            self._latest = beliefs
         return beliefs
+
+    def _method(self) -> Method:
+        """The present method, no more precise than it must be."""
+        method = self.methods[self.level]
+        if getattr(method, "tol", math.inf) >= self.tol:
+            return method
+        return dataclasses.replace(method, tol=self.tol)  # type: ignore[call-arg]
+
+    def keep(self) -> None:
+        """Start from what the last run has reached from now on."""
+        if self._latest is not None and self._latest._start is not None:
+            self.start = self._latest._start.as_data()
+
+    @property
+    def follows(self) -> bool:
+        """Whether runs should start from one another: where the method minimises its free energy
+        from any start, so that nothing but time depends on it.
+        """
+        return isinstance(self.methods[0], Kikuchi | TreeReweighted)
 
     @property
     def warnings(self) -> list[str]:
@@ -138,30 +179,27 @@ def passed_on(error: BudgetError, clock: Clock) -> NoReturn:
 # ---------------------------------------------------------------------- the free phase
 
 
-class ExactFree:
+def exact_free(graph: FactorGraph, clock: Clock, plan: TreePlan | None = None) -> Phase:
     """log Z and factor marginals by one junction tree, planned once."""
+    plan = plan or make_plan(unconditioned(graph), "cheapest", None, uses=PROPAGATIONS)
+    engine = ExactEngine(plan, clock)
 
-    def __init__(self, graph: FactorGraph, clock: Clock, plan: TreePlan | None = None) -> None:
-        self.graph = graph
-        self.clock = clock
-        self.plan = plan or make_plan(unconditioned(graph), "cheapest", None, uses=PROPAGATIONS)
-
-    def __call__(self, log_tables: Array, rows: Ints | None = None) -> tuple[float, Array]:
-        """log Z and the marginals of the factors."""
-        graph = self.graph.with_log_tables(log_tables)
+    def phase(log_tables: Array, rows: Ints | None = None) -> tuple[float, Array]:
         if graph.n_factors == 0:
             return float(np.log(graph.cardinalities.astype(np.float64)).sum()), np.zeros(0)
-        plan = dataclasses.replace(self.plan, conditioned=unconditioned(graph))
+        engine.set_tables(log_tables)
         try:
-            run = propagate(plan, factor_targets, Watch(self.clock))
+            marginals = engine.factor_marginals()
         except BudgetError as error:
-            passed_on(error, self.clock)
-        return run.log_z, run.out
+            passed_on(error, clock)
+        return engine.log_z(), marginals
+
+    return phase
 
 
 def free_phase(
     graph: FactorGraph, text: str, clock: Clock, on_divergence: str, *, response: bool = False
-) -> tuple[Phase, str, Engine | None]:
+) -> tuple[Phase, str, InnerRuns | None]:
     """The free phase for a method text, what was chosen, and the engine if it is approximate.
 
     `auto` is exact where one propagation takes a few seconds at most, else belief propagation. With
@@ -172,9 +210,9 @@ def free_phase(
         bytes_allowed = clock.budget.bytes
         fits = plan.complete and (bytes_allowed is None or plan.bytes <= bytes_allowed)
         if text != "auto" or (fits and plan.operations <= _MOST_OPERATIONS):
-            return ExactFree(graph, clock, plan), "exact", None
+            return exact_free(graph, clock, plan), "exact", None
         text = "bp"
-    engine = Engine(text, clock, on_divergence)
+    engine = InnerRuns(text, clock, on_divergence)
 
     def phase(log_tables: Array, rows: Ints | None) -> tuple[float, Array]:
         beliefs = engine.run(graph.with_log_tables(log_tables))
@@ -210,7 +248,7 @@ def response_factors(beliefs: Beliefs) -> Array:
 
 def clamped_phase(
     graph: FactorGraph, data: Data, text: str, other: str, clock: Clock, on_divergence: str
-) -> tuple[Phase, str, Engine | None]:
+) -> tuple[Phase, str, InnerRuns | None]:
     """Statistics per row of weight, given what the rows observe.
 
     `text` is `exact`, a method, or `auto`: exact where the trees fit, else the method `other`.
@@ -224,7 +262,7 @@ def clamped_phase(
         if rows is not None:
             return _exact_phase(rows), "exact", None
         text = other if other not in (*_EXACT, "auto") else "bp"
-    engine = Engine(text, clock, on_divergence)
+    engine = InnerRuns(text, clock, on_divergence)
     runs = ClampedRuns(data, engine.run)
 
     def phase(log_tables: Array, rows: Ints | None) -> tuple[float, Array]:
@@ -327,6 +365,33 @@ class Likelihood:
         return np.array(
             [[e.level, e.runs, e.failures] for e in self.engines], dtype=np.int64
         ).reshape(-1, 3)
+
+    def follow(self) -> None:
+        """Let runs of the free phase start from the last one, where that changes no answer."""
+        for engine in self.engines:
+            if engine.follows:
+                engine.keep()
+
+    def starts(self) -> Arrays:
+        """What the runs start from; part of what a checkpoint keeps."""
+        kept = [e.start.state.to_arrays() if e.start is not None else {} for e in self.engines]
+        return {f"start{k}/{name}": a for k, own in enumerate(kept) for name, a in own.items()}
+
+    def restore_starts(self, arrays: Mapping[str, NDArray[Any]]) -> None:
+        """Start from where the runs of an interrupted fit did."""
+        for k, engine in enumerate(self.engines):
+            prefix = f"start{k}/"
+            own = {n.removeprefix(prefix): a for n, a in arrays.items() if n.startswith(prefix)}
+            if own:
+                kind = RegionState if "b" in own else MessageState
+                state: State = kind.from_arrays(own)
+                text = engine.methods[engine.level].text
+                engine.start = Start(unconditioned(self.graph), text, saved=state)
+
+    def loosen(self, tol: float) -> None:
+        """Let inner inference end at this tolerance."""
+        for engine in self.engines:
+            engine.tol = tol
 
     def restore(self, levels: Ints) -> None:
         """Go on with engines as they were."""

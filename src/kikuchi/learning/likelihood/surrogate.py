@@ -176,6 +176,7 @@ class WarmEnergy:
         )
         messages = np.zeros(int(graph.message_offsets[-1]))
         self.state = WarmState(messages, np.array(graph.log_tables))
+        self._messages: ReweightedMessages | None = None
         self._at: tuple[Array, ReweightedMessages] | None = None
 
     def ascent(
@@ -199,7 +200,7 @@ class WarmEnergy:
         if self.graph.n_factors == 0:
             return float(np.log(self.graph.cardinalities.astype(np.float64)).sum()), np.zeros(0)
         engine = self._converged_at(tables)
-        return engine.log_z(), engine.factor_tables()
+        return engine.log_z(), engine.factor_marginals()
 
     def upper(self, tables: Array) -> float:
         """A certified upper bound on log Z at some log-tables (tree-reweighted only)."""
@@ -239,10 +240,11 @@ class WarmEnergy:
         return engine
 
     def _engine(self, tables: Array) -> ReweightedMessages:
-        graph = self.graph.with_log_tables(tables.copy())
-        engine = ReweightedMessages(graph, self.weights, budget=self.clock.budget)
-        engine.set_messages(self.state.messages)
-        return engine
+        if self._messages is None:
+            self._messages = ReweightedMessages(self.graph, self.weights, budget=self.clock.budget)
+        self._messages.set_tables(tables.copy())
+        self._messages.set_messages(self.state.messages)
+        return self._messages
 
     def _sweep(self, engine: ReweightedMessages) -> bool:
         """Sweep until the messages converge; damping rises where they do not."""

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from kikuchi.core import seeds
 from kikuchi.core.arrays import Array, Ints
+from kikuchi.core.errors import MethodError
 from kikuchi.engines.sampling.sweepers import TableSweeper
 from kikuchi.graphs.factor_graph import FactorGraph
 from kikuchi.graphs.graph_arrays import flatten
@@ -63,6 +64,10 @@ class GibbsSampler:
         shape = (count, self.data.n_variables)
         cards = np.broadcast_to(self.data.cardinalities, shape)
         return {"states": rng.integers(0, cards).astype(np.int32)}
+
+    def centres(self, data: Any) -> State:
+        """Refused: tables have no centres."""
+        raise MethodError("option centred: only Boltzmann machines have it")
 
     def clamp(
         self,

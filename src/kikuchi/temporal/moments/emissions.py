@@ -14,7 +14,7 @@ from numpy.typing import ArrayLike
 from kikuchi.core.arrays import Array
 from kikuchi.core.errors import DataError, MethodError
 from kikuchi.core.options import Configured, Registry, option
-from kikuchi.temporal.kernels import tilted as kernels
+from kikuchi.engines.sites.kernels import likelihoods as kernels
 
 
 @dataclass(frozen=True)

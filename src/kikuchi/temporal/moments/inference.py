@@ -19,9 +19,10 @@ from scipy.special import logsumexp
 from kikuchi.core.arrays import Array
 from kikuchi.core.errors import DataError, MethodError, ModelError
 from kikuchi.core.seeds import Seed, generator
+from kikuchi.engines.sites.propagation import Propagated, SiteModel, propagate
 from kikuchi.temporal.gaussian import is_positive, symmetric_inverse
 from kikuchi.temporal.kernels import information as info_kernels
-from kikuchi.temporal.kernels import tilted as kernels
+from kikuchi.temporal.kernels.moments import Motion, assumed_density
 from kikuchi.temporal.moments.emissions import ScalarEmission
 from kikuchi.temporal.state_space.inference import (
     canonical_chain,
@@ -31,7 +32,6 @@ from kikuchi.temporal.state_space.inference import (
 from kikuchi.temporal.state_space.parameters import StateSpace
 from kikuchi.temporal.state_space.results import EqualSteps, SmoothedStates, deviations
 
-_HALVINGS = 20
 _WEAK = 1e-12  # precision of a site that is as good as none
 
 
@@ -100,13 +100,18 @@ def moment_filter(model: StateSpace, emission: ScalarEmission, y: Array) -> Mome
     column = _checked(model, emission, y)
     steps, n = len(column), model.n_states
     means, covs, sites = np.empty((steps, n)), np.empty((steps, n, n)), np.empty((steps, 2))
-    design = np.ascontiguousarray(_leading(model.output, 2)[:, 0])
-    value, failed = kernels.assumed_density(
-        emission.code, emission.numbers(), _leading(model.transition, 2),
-        _leading(model.state_noise, 2), _leading(model.state_offset, 1), design,
-        np.ascontiguousarray(_leading(model.output_offset, 1)[:, 0]), column, model.initial_mean,
-        model.initial_covariance, means, covs, sites,
-    )  # fmt: skip
+    motion = Motion(
+        _leading(model.transition, 2),
+        _leading(model.state_noise, 2),
+        _leading(model.state_offset, 1),
+        np.ascontiguousarray(_leading(model.output, 2)[:, 0]),
+        np.ascontiguousarray(_leading(model.output_offset, 1)[:, 0]),
+        model.initial_mean,
+        model.initial_covariance,
+    )
+    value, failed = assumed_density(
+        emission.code, emission.numbers(), motion, column, means, covs, sites
+    )
     if failed >= 0 or not math.isfinite(value):
         raise ModelError(f"the moments of step {failed} do not exist; check the scale of the state")
     return MomentStates(means, covs, float(value), sites)
@@ -127,10 +132,12 @@ def expectation_propagation(
 
     Reference: HOJ-I22.
     """
-    found = _propagated(model, emission, y, max_iterations, tol, damping)
-    chain, sites, smoothed, converged, iterations = found
-    evidence = chain.log_evidence(sites, smoothed)
-    return MomentStates(smoothed.mean, smoothed.covariance, evidence, sites, converged, iterations)
+    chain, found = _propagated(model, emission, y, max_iterations, tol, damping)
+    factors, smoothed, converged, iterations = found
+    evidence = chain.log_evidence(factors, smoothed)
+    return MomentStates(
+        smoothed.mean, smoothed.covariance, evidence, factors, converged, iterations
+    )
 
 
 def site_smoother(
@@ -139,39 +146,22 @@ def site_smoother(
     """Log-evidence, and the Gaussian smoother with the Gaussians of expectation propagation in
     place of the outputs.
     """
-    chain, sites, smoothed, _, _ = _propagated(model, emission, y, 100, 1e-6, damping)
-    return chain.log_evidence(sites, smoothed), smoothed
+    chain, (factors, smoothed, _, _) = _propagated(model, emission, y, 100, 1e-6, damping)
+    return chain.log_evidence(factors, smoothed), smoothed
 
 
 def _propagated(
     model: StateSpace, emission: ScalarEmission, y: Array, max_iterations: int, tol: float,
     damping: float,
-) -> tuple[_SiteChain, Array, SmoothedStates, bool, int]:  # fmt: skip
+) -> tuple[_OutputSites, Propagated[SmoothedStates]]:  # fmt: skip
     column = _checked(model, emission, y)
-    start = moment_filter(model, emission, column)
-    chain = _SiteChain(model, emission, column)
-    sites, iterations, converged = start.sites, 0, False
-    smoothed = chain.smooth(sites)
-    while iterations < max_iterations and not converged:
-        iterations += 1
-        target, change = chain.refitted(sites, smoothed)
-        converged = change <= tol
-        step = 1.0 - damping
-        for _ in range(_HALVINGS):
-            trial = (1.0 - step) * sites + step * target
-            try:
-                smoothed = chain.smooth(trial)
-                break
-            except (ModelError, np.linalg.LinAlgError):
-                step *= 0.5
-        else:
-            raise ModelError("expectation propagation finds no proper Gaussian; raise damping")
-        sites = trial
-    return chain, sites, smoothed, converged, iterations
+    chain = _OutputSites(model, emission, column)
+    start = moment_filter(model, emission, column).sites
+    return chain, propagate(chain, start, tol=tol, limit=max_iterations, damping=damping)
 
 
-class _SiteChain:
-    """The Gaussian chain with sites in place of outputs."""
+class _OutputSites(SiteModel[SmoothedStates]):
+    """The Gaussian chain with a factor in place of each output."""
 
     def __init__(self, model: StateSpace, emission: ScalarEmission, y: Array) -> None:
         self.model, self.emission, self.y = model, emission, y
@@ -185,19 +175,19 @@ class _SiteChain:
             model.initial_covariance
         )
 
-    def smooth(self, sites: Array) -> SmoothedStates:
-        """Moments of the states, with the log of the integral of all sites."""
+    def condition(self, factors: Array) -> SmoothedStates:
+        """Return moments of the states, with the log of the integral of all factors."""
         if not self.regular:
-            return self._pseudo_outputs(sites)
+            return self._pseudo_outputs(factors)
         m, n = self.model, self.model.n_states
         noise = _leading(m.state_noise, 2)
         precision = symmetric_inverse(m.initial_covariance)
         pull = precision @ m.initial_mean
-        evidence = sites[:, :1, None] * self.design[:, :, None] * self.design[:, None, :]
+        evidence = factors[:, :1, None] * self.design[:, :, None] * self.design[:, None, :]
         log_z, _, kept = canonical_chain(
             _leading(m.transition, 2), symmetric_inverse(noise), _leading(m.state_offset, 1),
             np.ascontiguousarray(evidence), np.arange(self.steps, dtype=np.uint32),
-            sites[:, 1:] * self.design, pull, precision, keep=True,
+            factors[:, 1:] * self.design, pull, precision, keep=True,
         )  # fmt: skip
         constant = 0.5 * float(np.linalg.slogdet(2 * np.pi * m.initial_covariance)[1])
         constant += 0.5 * float(pull @ m.initial_mean) + noise_constant(noise, self.steps)
@@ -208,58 +198,37 @@ class _SiteChain:
             means, log_z - constant, "information", EqualSteps(covs), EqualSteps(pairs)
         )
 
-    def _pseudo_outputs(self, sites: Array) -> SmoothedStates:
+    def _pseudo_outputs(self, factors: Array) -> SmoothedStates:
         """The same with Gaussian outputs of the same effect, for singular dynamics."""
-        known = sites[:, 0] > _WEAK
-        if (sites[:, 0] < -_WEAK).any():
+        known = factors[:, 0] > _WEAK
+        if (factors[:, 0] < -_WEAK).any():
             raise ModelError("outputs of negative precision need state noise that is not singular")
-        weights = np.where(known, sites[:, 0], 1.0)
-        outputs = np.where(known, sites[:, 1] / weights, np.nan)[:, None]
+        weights = np.where(known, factors[:, 0], 1.0)
+        outputs = np.where(known, factors[:, 1] / weights, np.nan)[:, None]
         pseudo = self.model.updated(
             output=self.design[:, None, :],
             output_noise=(1.0 / weights)[:, None, None],
             output_offset=np.zeros(1),
         )
         found = smooth_states(pseudo, outputs)
-        scale = 0.5 * (np.log(2 * np.pi / weights) + sites[:, 1] ** 2 / weights)
+        scale = 0.5 * (np.log(2 * np.pi / weights) + factors[:, 1] ** 2 / weights)
         found.log_likelihood += float(scale[known].sum())
         return found
 
-    def _predictors(self, smoothed: SmoothedStates) -> tuple[Array, Array]:
-        """Mean and variance of w' x (without offset) of each step."""
-        mean = np.einsum("tn,tn->t", self.design, smoothed.mean)
-        variance = np.einsum("ti,tij,tj->t", self.design, smoothed.covariance, self.design)
+    def marginals(self, posterior: SmoothedStates) -> tuple[Array, Array]:
+        """Return mean and variance of w' x (without offset) of each step."""
+        mean = np.einsum("tn,tn->t", self.design, posterior.mean)
+        variance = np.einsum("ti,tij,tj->t", self.design, posterior.covariance, self.design)
         return mean, np.maximum(variance, 1e-300)
 
-    def _cavity(self, sites: Array, smoothed: SmoothedStates) -> tuple[Array, Array]:
-        mean, variance = self._predictors(smoothed)
-        precision = 1.0 / variance - sites[:, 0]
-        if (precision <= 0).any():
-            raise ModelError("a cavity of expectation propagation is not proper; raise damping")
-        return (mean / variance - sites[:, 1]) / precision, 1.0 / precision
+    def tilted(self, mean: Array, variance: Array) -> tuple[Array, Array, Array]:
+        """Return log-mass, mean and variance of each predictor given its output alone."""
+        log_mass, moved, shrunk = self.emission.tilted(self.y, mean + self.offsets, variance)
+        return log_mass, np.where(np.isnan(self.y), mean, moved - self.offsets), shrunk
 
-    def refitted(self, sites: Array, smoothed: SmoothedStates) -> tuple[Array, float]:
-        """New sites, and the largest change of a predictor in standard deviations."""
-        cavity, variance = self._cavity(sites, smoothed)
-        _, mean, new = self.emission.tilted(self.y, cavity + self.offsets, variance)
-        mean = mean - self.offsets
-        if not (new > 0).all():
-            raise ModelError("a tilted variance is not positive")
-        target = np.stack([1 / new - 1 / variance, mean / new - cavity / variance], axis=1)
-        target[np.isnan(self.y)] = 0.0
-        now, spread = self._predictors(smoothed)
-        change = np.abs(mean - now) / np.sqrt(spread) + np.abs(new / spread - 1.0)
-        return target, float(change.max())
-
-    def log_evidence(self, sites: Array, smoothed: SmoothedStates) -> float:
-        """log of the approximate integral of prior and outputs."""
-        cavity, variance = self._cavity(sites, smoothed)
-        log_mass, _, _ = self.emission.tilted(self.y, cavity + self.offsets, variance)
-        precision = 1.0 / variance + sites[:, 0]
-        shift = cavity / variance + sites[:, 1]
-        log_site = 0.5 * (shift**2 / precision - cavity**2 / variance)
-        log_site -= 0.5 * np.log(precision * variance)
-        return float(smoothed.log_likelihood + (log_mass - log_site).sum())
+    def log_evidence(self, factors: Array, smoothed: SmoothedStates) -> float:
+        """Return the log of the approximate integral of prior and outputs."""
+        return smoothed.log_likelihood + self.log_masses(factors, smoothed)
 
 
 # ---------------------------------------------------------------------- particles

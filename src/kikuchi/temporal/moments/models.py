@@ -16,7 +16,8 @@ from kikuchi.core.arrays import Array
 from kikuchi.core.errors import DataError, MethodError
 from kikuchi.core.options import option
 from kikuchi.core.seeds import Seed, generator
-from kikuchi.temporal.kernels.tilted import probit_gain, probit_pass, probit_refit
+from kikuchi.engines.sites.kernels.half_line import probit_gain
+from kikuchi.temporal.kernels.moments import probit_pass, probit_refit
 from kikuchi.temporal.moments.emissions import EMISSIONS, ScalarEmission
 from kikuchi.temporal.moments.inference import (
     MomentStates,

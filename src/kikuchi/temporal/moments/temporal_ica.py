@@ -20,9 +20,10 @@ from kikuchi.core.errors import DataError, ModelError
 from kikuchi.core.methods import constructor
 from kikuchi.core.options import option
 from kikuchi.core.seeds import Seed, generator
+from kikuchi.engines.sites.kernels.densities import laplace_of
+from kikuchi.engines.sites.propagation import SiteModel, propagate
 from kikuchi.temporal.base import Fitted, RowsEstimator, total_log_likelihood
 from kikuchi.temporal.kernels import information as info_kernels
-from kikuchi.temporal.kernels import tilted as kernels
 from kikuchi.temporal.sequences import Sequences, check_steps
 from kikuchi.temporal.state_space.inference import (
     canonical_chain,
@@ -158,27 +159,22 @@ def walk_posterior(
     if scheme == "kalman":
         s = smooth_states(model.equivalent(), y)
         return WalkPosterior(s.mean, s.covariance, s.pair_covariance, s.log_likelihood, True)
-    chain = _StepChain(model, y)
+    chain = _StepSites(model, y)
     if scheme == "tap":
-        sites, converged = chain.per_frame(tol)
-        s = chain.smooth(sites)
-        evidence = chain.log_evidence(sites, s)
-        return WalkPosterior(s.mean, s.covariance, s.pair_covariance, evidence, converged)
-    sites, converged = chain.start(), False
-    s = chain.smooth(sites)
-    for _ in range(max_iterations):
-        target, change = chain.refitted(sites, s)
-        sites = damping * sites + (1.0 - damping) * target
-        s = chain.smooth(sites)
-        if change <= tol:
-            converged = True
-            break
-    evidence = chain.log_evidence(sites, s)
+        factors, converged = chain.per_frame(tol)
+        s = chain.condition(factors)
+    else:
+        factors, s, converged, _ = propagate(
+            chain, chain.start(), tol=tol, limit=max_iterations, damping=damping
+        )
+    evidence = s.log_likelihood + chain.log_masses(factors, s)
     return WalkPosterior(s.mean, s.covariance, s.pair_covariance, evidence, converged)
 
 
-class _StepChain:
-    """A Gaussian chain whose steps have a precision and a shift each, sites (T, M, 2)."""
+class _StepSites(SiteModel[SmoothedStates]):
+    """A Gaussian chain with a factor in place of each step of each source, (T, M, 2)."""
+
+    least = _LEAST
 
     def __init__(self, model: LaplaceWalks, y: Array) -> None:
         self.model, self.y = model, y
@@ -194,22 +190,22 @@ class _StepChain:
 
     def start(self) -> Array:
         """Gaussian steps of the same variance."""
-        sites = np.zeros((*self.shifts.shape, 2))
-        sites[:, :, 0] = 0.5 * self.model.rates**2
-        return sites
+        factors = np.zeros((*self.shifts.shape, 2))
+        factors[:, :, 0] = 0.5 * self.model.rates**2
+        return factors
 
-    def smooth(self, sites: Array) -> SmoothedStates:
-        """Moments of the sources; the first state is a step from zero."""
+    def condition(self, factors: Array) -> SmoothedStates:
+        """Return moments of the sources; the first state is a step from zero."""
         steps, m = self.shifts.shape
         precision = np.zeros((steps, m, m))
-        precision[:, np.arange(m), np.arange(m)] = sites[:, :, 0]
-        drift = sites[:, :, 1] / sites[:, :, 0]
+        precision[:, np.arange(m), np.arange(m)] = factors[:, :, 0]
+        drift = factors[:, :, 1] / factors[:, :, 0]
         log_z, _, kept = canonical_chain(
             self.model.persistence * np.eye(m)[None], precision, np.ascontiguousarray(drift),
             np.ascontiguousarray(self.evidence), self.which, self.shifts,
-            np.ascontiguousarray(sites[0, :, 1]), precision[0].copy(), keep=True,
+            np.ascontiguousarray(factors[0, :, 1]), precision[0].copy(), keep=True,
         )  # fmt: skip
-        log_z += 0.5 * float((sites[1:, :, 1] ** 2 / sites[1:, :, 0]).sum())
+        log_z += 0.5 * float((factors[1:, :, 1] ** 2 / factors[1:, :, 0]).sum())
         means, covs = np.empty((steps, m)), np.empty((steps, m, m))
         pairs = np.empty((steps - 1, m, m))
         info_kernels.information_backward(*kept, means, covs, pairs)
@@ -217,78 +213,67 @@ class _StepChain:
             means, log_z + self.constant, "information", EqualSteps(covs), EqualSteps(pairs)
         )
 
-    def _steps(self, s: SmoothedStates) -> tuple[Array, Array]:
-        """Mean and variance of each step of each source."""
+    def marginals(self, posterior: SmoothedStates) -> tuple[Array, Array]:
+        """Return mean and variance of each step of each source."""
         kept = self.model.persistence
-        mean = s.mean.copy()
-        mean[1:] -= kept * s.mean[:-1]
-        own = np.diagonal(s.covariance, axis1=1, axis2=2)
+        mean = posterior.mean.copy()
+        mean[1:] -= kept * posterior.mean[:-1]
+        own = np.diagonal(posterior.covariance, axis1=1, axis2=2)
         variance = own.copy()
-        variance[1:] += kept * (
-            kept * own[:-1] - 2.0 * np.diagonal(s.pair_covariance, axis1=1, axis2=2)
-        )
+        pairs = np.diagonal(posterior.pair_covariance, axis1=1, axis2=2)
+        variance[1:] += kept * (kept * own[:-1] - 2.0 * pairs)
         return mean, np.maximum(variance, 1e-300)
 
-    def _cavity(self, sites: Array, s: SmoothedStates) -> tuple[Array, Array, Array, Array]:
-        mean, variance = self._steps(s)
-        precision = np.maximum(1.0 / variance - sites[:, :, 0], _LEAST)
-        return mean, variance, (mean / variance - sites[:, :, 1]) / precision, 1.0 / precision
-
-    def _tilted(self, mean: Array, variance: Array) -> tuple[Array, Array, Array]:
+    def tilted(self, mean: Array, variance: Array) -> tuple[Array, Array, Array]:
+        """Return log-mass, mean and variance of cavities times Laplace densities."""
         return laplace_moments(mean, variance, self.model.rates)
-
-    def refitted(self, sites: Array, s: SmoothedStates) -> tuple[Array, float]:
-        """New Gaussians in place of the steps, and the largest change of a mean step."""
-        mean, variance, centre, spread = self._cavity(sites, s)
-        _, new, shrunk = self._tilted(centre, spread)
-        target = np.empty_like(sites)
-        target[:, :, 0] = np.maximum(1.0 / shrunk - 1.0 / spread, _LEAST)
-        target[:, :, 1] = new / shrunk - centre / spread
-        change = np.abs(new - mean) / np.sqrt(variance) + np.abs(shrunk / variance - 1.0)
-        return target, float(change.max())
-
-    def log_evidence(self, sites: Array, s: SmoothedStates) -> float:
-        """log of the approximate integral over all sources."""
-        _, _, centre, spread = self._cavity(sites, s)
-        log_mass, _, _ = self._tilted(centre, spread)
-        precision, shift = 1.0 / spread + sites[:, :, 0], centre / spread + sites[:, :, 1]
-        log_site = 0.5 * (shift**2 / precision - centre**2 / spread - np.log(precision * spread))
-        return float(s.log_likelihood + (log_mass - log_site).sum())
 
     def per_frame(self, tol: float) -> tuple[Array, bool]:
         """Gaussians in place of the steps of each frame, given the outputs up to it: the fixed
         point of adaptive TAP with Laplace sources, and whether all were found.
         """
-        sites, every = self.start(), True
+        factors, every = self.start(), True
         m, kept = len(self.model.rates), self.model.persistence
         mean, cov = np.zeros(m), np.zeros((m, m))
         for t in range(len(self.y)):
             mean, cov = kept * mean, kept**2 * cov
             j, h = self.evidence[t], self.shifts[t]
+            # with the state before integrated out
             inner = np.linalg.solve(np.eye(m) + j @ cov, np.column_stack([j, h - j @ mean]))
-            coupling, field = inner[:, :m], inner[:, m]  # of the step, the old state integrated out
-            site = sites[t]
-            done = False
-            for _ in range(100):
-                c = np.linalg.inv(coupling + np.diag(site[:, 0]))
-                centre, spread = c @ (field + site[:, 1]), np.diagonal(c)
-                precision = np.maximum(1.0 / spread - site[:, 0], _LEAST)
-                cavity = (centre / spread - site[:, 1]) / precision
-                _, new, shrunk = self._tilted(cavity[None], 1.0 / precision[None])
-                target = np.stack([np.maximum(1.0 / shrunk[0] - precision, _LEAST),
-                                   new[0] / shrunk[0] - cavity * precision], axis=1)  # fmt: skip
-                change = float(np.max(np.abs(new[0] - centre) / np.sqrt(spread)))
-                site += 0.7 * (target - site)
-                if change <= tol:
-                    done = True
-                    break
-            every &= done
-            predicted = cov + np.diag(1.0 / site[:, 0])
-            start = mean + site[:, 1] / site[:, 0]
+            frame = _FrameSites(self.model, inner[:, :m], inner[:, m])
+            found = propagate(frame, factors[t], tol=tol, limit=100, damping=0.3)
+            factors[t] = found.factors
+            every &= found.converged
+            predicted = cov + np.diag(1.0 / factors[t, :, 0])
+            start = mean + factors[t, :, 1] / factors[t, :, 0]
             inverse = np.linalg.inv(predicted)
             cov = np.linalg.inv(inverse + j)
             mean = cov @ (inverse @ start + h)
-        return sites, every
+        return factors, every
+
+
+@dataclass(frozen=True, eq=False)
+class _FrameSites(SiteModel[tuple[Array, Array]]):
+    """The steps of one frame, with precision `coupling` and linear part `field` from outputs."""
+
+    model: LaplaceWalks
+    coupling: Array
+    field: Array
+    least = _LEAST
+
+    def condition(self, factors: Array) -> tuple[Array, Array]:
+        """Return mean and covariance of the steps."""
+        covariance = np.linalg.inv(self.coupling + np.diag(factors[:, 0]))
+        return covariance @ (self.field + factors[:, 1]), covariance
+
+    def marginals(self, posterior: tuple[Array, Array]) -> tuple[Array, Array]:
+        """Return mean and variance of each step."""
+        return posterior[0], np.asarray(np.diagonal(posterior[1]), dtype=np.float64)
+
+    def tilted(self, mean: Array, variance: Array) -> tuple[Array, Array, Array]:
+        """Return log-mass, mean and variance of cavities times Laplace densities."""
+        found = laplace_moments(mean[None], variance[None], self.model.rates)
+        return found[0][0], found[1][0], found[2][0]
 
 
 def laplace_moments(mean: Array, variance: Array, rates: Array) -> tuple[Array, Array, Array]:
@@ -298,16 +283,9 @@ def laplace_moments(mean: Array, variance: Array, rates: Array) -> tuple[Array, 
     >>> m.tolist(), bool(v[0, 0] < 1)
     ([[0.0]], True)
     """
-    out = [np.empty(mean.shape) for _ in range(3)]
-    for k, rate in enumerate(rates.tolist()):
-        parts = [np.empty(len(mean)) for _ in range(3)]
-        kernels.tilted_rows(
-            kernels.LAPLACE, np.zeros(len(mean)), np.ascontiguousarray(mean[:, k]),
-            np.ascontiguousarray(variance[:, k]), np.array([rate]), *parts,
-        )  # fmt: skip
-        for whole, part in zip(out, parts, strict=True):
-            whole[:, k] = part
-    return out[0], out[1], out[2]
+    log_z, moved, shrunk = np.empty(mean.shape), np.empty(mean.shape), np.empty(mean.shape)
+    laplace_of(rates, mean, np.ascontiguousarray(variance), log_z, moved, shrunk)
+    return log_z, moved, shrunk
 
 
 @dataclass(eq=False, repr=False)

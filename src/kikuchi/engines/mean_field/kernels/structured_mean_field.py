@@ -33,10 +33,11 @@ if TYPE_CHECKING:
 
 
 KEEP, UPDATE = 0, 1
+ENTER, LEAVE = 1, 2
 
 
 @njit(cache=True, error_model="numpy")
-def own_offset(
+def _own_offset(
     x: int, first: int, last: int, strides: Ints, cards: Ints, steps: Ints, skip: int
 ) -> int:
     """Where entry x of a clique points in another table, by the variables they share."""
@@ -74,7 +75,7 @@ def _expect(s: Shape, w: StructuredWorkspace, clique: int, site: int, out: Array
     n, at, shift, sep = below[low], incoming[low], places[low], separators[low]
     if high - low == 1:
         for x in range(size):
-            here = start + own_offset(x, first, last, strides, cards, steps, 0)
+            here = start + _own_offset(x, first, last, strides, cards, steps, 0)
             row = at + n * maps[sep + x]
             total = 0.0
             for y in range(n):
@@ -86,7 +87,7 @@ def _expect(s: Shape, w: StructuredWorkspace, clique: int, site: int, out: Array
         n2, at2, shift2 = below[low + 1], incoming[low + 1], places[low + 1]
         sep2 = separators[low + 1]
         for x in range(size):
-            here = start + own_offset(x, first, last, strides, cards, steps, 0)
+            here = start + _own_offset(x, first, last, strides, cards, steps, 0)
             row, row2 = at + n * maps[sep + x], at2 + n2 * maps[sep2 + x]
             total = 0.0
             for y in range(n):
@@ -115,7 +116,7 @@ def _expect_many(s: Shape, w: StructuredWorkspace, clique: int, site: int, out: 
     pending, tables, counter = w.pending, w.tables, w.counter
     start = s.site_table[site]
     for x in range(s.size[clique]):
-        here = start + own_offset(x, first, last, strides, cards, steps, 0)
+        here = start + _own_offset(x, first, last, strides, cards, steps, 0)
         counter[: high - low] = 0
         total = 0.0
         more = True
@@ -151,7 +152,7 @@ def _send(s: Shape, w: StructuredWorkspace, clique: int, site: int, out: int) ->
     source = s.out_from[out] - low
     if high - low == 1:
         for x in range(size):
-            here = own_offset(x, first, last, strides, cards, steps, skip)
+            here = _own_offset(x, first, last, strides, cards, steps, skip)
             pending[target + n * maps[sep + x] + here] += cond[start + x]
     elif high - low == 2:
         b = low + high - 1 - out
@@ -160,7 +161,7 @@ def _send(s: Shape, w: StructuredWorkspace, clique: int, site: int, out: int) ->
             p = cond[start + x]
             if p > 0.0:
                 here = target + n * maps[sep + x]
-                here += own_offset(x, first, last, strides, cards, steps, skip)
+                here += _own_offset(x, first, last, strides, cards, steps, skip)
                 row = at + rows * maps[from_sep + x]
                 for y in range(rows):
                     pending[here + shifts[shift + y]] += p * pending[row + y]
@@ -170,7 +171,7 @@ def _send(s: Shape, w: StructuredWorkspace, clique: int, site: int, out: int) ->
             weight = cond[start + x]
             if weight > 0.0:
                 base = target + n * maps[sep + x]
-                base += own_offset(x, first, last, strides, cards, steps, skip)
+                base += _own_offset(x, first, last, strides, cards, steps, skip)
                 counter[: high - low] = 0
                 more = True
                 while more:
@@ -195,7 +196,7 @@ def _read_split(s: Shape, w: StructuredWorkspace, clique: int, site: int, at: in
     for x in range(s.size[clique]):
         weight = w.belief[start + x]
         if weight > 0.0:
-            here = own_offset(x, first, last, s.own_strides, s.own_cards, s.own_steps, 0)
+            here = _own_offset(x, first, last, s.own_strides, s.own_cards, s.own_steps, 0)
             counter[: high - low] = 0
             more = True
             while more:
@@ -301,7 +302,7 @@ def move(s: Shape, w: StructuredWorkspace, clique: int, towards: int, mode: int)
 
 
 @njit(cache=True, error_model="numpy")
-def finish_tree(s: Shape, w: StructuredWorkspace, first: int, last: int) -> float:
+def _finish_tree(s: Shape, w: StructuredWorkspace, first: int, last: int) -> float:
     """Update the root (clique last - 1) of one tree, then clique marginals from the root down.
 
     Answers the entropy plus the expectation of the factors that lie inside one clique.
@@ -356,7 +357,7 @@ def _marginal(s: Shape, w: StructuredWorkspace, clique: int) -> float:
 
 
 @njit(cache=True, error_model="numpy")
-def read_parts(s: Shape, w: StructuredWorkspace, q: FactorParts, listed: Ints) -> None:
+def _read_parts(s: Shape, w: StructuredWorkspace, q: FactorParts, listed: Ints) -> None:
     """Marginals of the listed parts of factors that no clique holds whole."""
     for part in listed:
         at, n = q.table[part], q.size[part]
@@ -369,7 +370,7 @@ def read_parts(s: Shape, w: StructuredWorkspace, q: FactorParts, listed: Ints) -
         else:
             low, high = q.owns[part], q.owns[part + 1]
             for x in range(s.size[clique]):
-                k = own_offset(x, low, high, q.own_strides, q.own_cards, q.own_steps, 0)
+                k = _own_offset(x, low, high, q.own_strides, q.own_cards, q.own_steps, 0)
                 w.marginals[at + k] += w.belief[start + x]
 
 
@@ -415,7 +416,7 @@ def parts_energy(w: StructuredWorkspace, q: FactorParts, log_tables: Array) -> f
 
 
 @njit(cache=True, error_model="numpy")
-def enter(
+def _enter(
     s: Shape, w: StructuredWorkspace, q: FactorParts, t: Tours, log_tables: Array, tree: int
 ) -> None:
     """Begin with a tree: its tables given what the other trees believe now."""
@@ -434,24 +435,17 @@ def enter(
             clique = q.clique[part]
             low, high = q.owns[part], q.owns[part + 1]
             for x in range(s.size[clique]):
-                k = own_offset(x, low, high, q.own_strides, q.own_cards, q.own_steps, 0)
+                k = _own_offset(x, low, high, q.own_strides, q.own_cards, q.own_steps, 0)
                 w.theta[s.table[clique] + x] += w.tables[at + k]
 
 
 @njit(cache=True, error_model="numpy")
-def moves(s: Shape, w: StructuredWorkspace, path: Ints, first: int, last: int, mode: int) -> None:
-    """Moves `first` to `last` of a list of (clique, neighbour)."""
-    for k in range(first, last):
-        move(s, w, path[k, 0], path[k, 1], mode)
-
-
-@njit(cache=True, error_model="numpy")
-def leave(
+def _leave(
     s: Shape, w: StructuredWorkspace, q: FactorParts, t: Tours, tree: int, values: Array
 ) -> None:
     """End with a tree: its root updated, its marginals read. Only here beliefs change."""
-    values[tree] = finish_tree(s, w, t.trees[tree], t.trees[tree + 1])
-    read_parts(s, w, q, t.parts[t.part_offsets[tree] : t.part_offsets[tree + 1]])
+    values[tree] = _finish_tree(s, w, t.trees[tree], t.trees[tree + 1])
+    _read_parts(s, w, q, t.parts[t.part_offsets[tree] : t.part_offsets[tree + 1]])
 
 
 @njit(cache=True, error_model="numpy")
@@ -465,11 +459,20 @@ def sweep(
     path_offsets: Ints,
     mode: int,
     values: Array,
-    start: int,
-    stop: int,
+    trees: tuple[int, int],
+    places: tuple[int, int],
+    stages: int,
 ) -> None:
-    """Trees `start` to `stop`, each with all its moves; with updates the bound never falls."""
-    for tree in range(start, stop):
-        enter(s, w, q, t, log_tables, tree)
-        moves(s, w, path, path_offsets[tree], path_offsets[tree + 1], mode)
-        leave(s, w, q, t, tree, values)
+    """Update the trees of a range, each by those of its moves that are among `places` of the path.
+
+    A move is a clique and a neighbour; `stages` says whether trees are entered before and left
+    afterwards. With updates the bound never falls.
+    """
+    for tree in range(trees[0], trees[1]):
+        if stages & ENTER:
+            _enter(s, w, q, t, log_tables, tree)
+        first, last = max(places[0], path_offsets[tree]), min(places[1], path_offsets[tree + 1])
+        for k in range(first, last):
+            move(s, w, path[k, 0], path[k, 1], mode)
+        if stages & LEAVE:
+            _leave(s, w, q, t, tree, values)

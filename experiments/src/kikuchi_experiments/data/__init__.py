@@ -1,0 +1,1 @@
+"""Data of the experiments that registry packages carry, or that are simulated."""
