@@ -122,6 +122,7 @@ def _models() -> list[Model]:
         ("objects of 15 states", lambda: kk.random_graph(30, 0.3, states=15, seed=1)),
         ("a chain of 100000", lambda: kk.grid(1, 100_000, seed=0)),
         ("a relational model of 420", lambda: relational(20)),
+        ("a relational model of 12100", lambda: relational(110)),  # variables of 438 factors
         ("a strip of 14x40", lambda: kk.grid(14, 40, coupling=1.0, seed=0)),
         (_LARGEST, lambda: kk.grid(1000, 1000, coupling=1.0, seed=0)),
     ]

@@ -46,7 +46,7 @@ class Attack:
 
 # In full 600 seconds altogether, and 1200 of those aside; in short 100.
 ATTACKS: tuple[Attack, ...] = (
-    Attack("budgets", 243, 300.0, 8, 10.0, aside=True),
+    Attack("budgets", 300, 300.0, 8, 10.0, aside=True),
     Attack("families", 200, 200.0, 4, 15.0, aside=True),
     Attack("questions", 100_000, 600.0, 80, 10.0, aside=True),
     Attack("resigned", 3000, 90.0, 60, 8.0, aside=True),

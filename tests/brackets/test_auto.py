@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 
 import kikuchi as kk
 from kikuchi.brackets import auto_exact, auto_search
 from kikuchi.core.errors import BudgetError
+from kikuchi.core.progress import silent
+from kikuchi.engines.run import MethodRun
 from oracle import enumerate_exact, random_model
 
 
@@ -155,3 +159,17 @@ def test_regions_are_not_made_without_time_for_them(monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr(auto_search, "region_graph", lambda *_, **__: pytest.fail("regions made"))
     beliefs = kk.infer(kk.grid(400, 400, seed=0), "auto", budget=kk.Budget(seconds=1.5))
     assert beliefs.log_z_lower < beliefs.log_z < beliefs.log_z_upper
+
+
+def test_an_estimate_outside_the_bounds_is_taken_only_without_another() -> None:
+    run = MethodRun(kk.Budget().start(), silent, kk.Trace(), 0.0)
+    search = auto_search.Search(kk.grid(3, 3, seed=0), run)
+    search.portfolio.bounds.lower, search.portfolio.bounds.upper = 1.0, 2.0
+    outside, inside = (
+        SimpleNamespace(converged=False, log_z=log_z, diagnostics={"residual": residual})
+        for log_z, residual in ((0.5, 0.1), (1.5, 0.9))
+    )
+    search.estimates = [outside, inside]
+    assert search.best is inside
+    search.estimates = [outside]
+    assert search.best is outside

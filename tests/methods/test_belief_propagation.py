@@ -15,7 +15,7 @@ from kikuchi import BeliefPropagation, FactorGraph
 from kikuchi.core.errors import ImpossibleEvidenceError, MethodError
 from kikuchi.engines.messages.kernels import bp_messages
 from kikuchi.engines.messages.ratios import RatioMessages
-from kikuchi.engines.messages.tables import Damping
+from kikuchi.engines.messages.tables import Damping, TableMessages
 from oracle import enumerate_exact, random_model
 
 SCHEDULES = ["parallel", "sequential", "random", "residual"]
@@ -465,3 +465,31 @@ def test_evidence_equals_clamping() -> None:
     assert reduced[0].tolist() == [0.0, 1.0]
     flat = clamped.flat_factors[: graph.log_tables.size]
     np.testing.assert_allclose(reduced.flat_factors, flat, atol=1e-9)
+
+
+def hub(n: int, states: int) -> FactorGraph:
+    """Two variables that share a factor with each of the others: many short cycles."""
+    rng = np.random.default_rng(0)
+    pairs = [(a, v) for a in (0, 1) for v in range(a + 1, n)]
+    tables = np.exp(0.1 * rng.normal(size=(len(pairs), states, states)))
+    return FactorGraph([states] * n, list(zip(pairs, tables, strict=True)))
+
+
+@pytest.mark.parametrize("make", [RatioMessages.of, lambda g: TableMessages(g, bp_messages.SUM)])
+def test_a_sweep_of_single_updates_ends_in_the_middle_when_the_time_is_over(make) -> None:
+    """At a variable of n factors each update makes n proposals: a sweep takes n^2 of them."""
+    graph = hub(2000, 2)
+    cut, whole = make(graph), make(graph)
+    left = cut.residual(0.0, bp_messages.LINEAR, 0.0, Budget(seconds=1e-9).start())
+    assert left > whole.residual(0.0, bp_messages.LINEAR, 0.0, Budget().start())
+
+
+@pytest.mark.parametrize("states", [2, 3])
+def test_a_sweep_in_pieces_is_the_same_sweep(monkeypatch, states: int) -> None:
+    graph = hub(30, states)
+    whole = kk.infer(graph, "bp:schedule=residual,max_iterations=3")
+    monkeypatch.setattr("kikuchi.engines.messages.ratios._PROPOSALS_PER_CALL", 7)
+    monkeypatch.setattr("kikuchi.engines.messages.tables._ENTRIES_PER_CALL", 7)
+    pieces = kk.infer(graph, "bp:schedule=residual,max_iterations=3")
+    np.testing.assert_array_equal(whole.flat_marginals, pieces.flat_marginals)
+    assert whole.trace.residual == pieces.trace.residual

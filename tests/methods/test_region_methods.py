@@ -14,6 +14,7 @@ import pytest
 import kikuchi as kk
 from kikuchi.core.budget import Budget
 from kikuchi.core.errors import BudgetError, ImpossibleEvidenceError, ModelError
+from kikuchi.core.run import StepAborted
 from kikuchi.engines.regions.double_loop import DoubleLoop
 from kikuchi.engines.regions.engine import RegionBeliefs
 from kikuchi.engines.regions.penalty import PenalisedEnergy
@@ -106,6 +107,31 @@ def test_a_message_enters_the_beliefs_above_its_child_but_not_above_its_parent()
             if q != child and child in below[q] and parent not in below[q]
         }
         assert found == expected
+
+
+def hub(n: int) -> kk.FactorGraph:
+    """Triangles that share two variables."""
+    rng = np.random.default_rng(0)
+    pairs = [(a, v) for a in (0, 1) for v in range(a + 1, n)]
+    return kk.FactorGraph([2] * n, [(pair, np.exp(rng.normal(size=(2, 2)))) for pair in pairs])
+
+
+def test_messages_that_enter_too_many_beliefs_are_refused_before_they_are_listed() -> None:
+    with pytest.raises(BudgetError, match="beliefs that the messages of 2997 regions enter"):
+        kk.infer(hub(1000), "gbp", budget=Budget(bytes=20_000_000))
+
+
+def test_the_clock_ends_a_sweep_in_the_middle(monkeypatch) -> None:
+    graph = hub(10)
+    whole = kk.infer(graph, "gbp:max_iterations=3,tol=0")
+    monkeypatch.setattr("kikuchi.engines.regions.engine._STATES_AT_ONCE", 50)
+    pieces = kk.infer(graph, "gbp:max_iterations=3,tol=0")
+    np.testing.assert_array_equal(pieces.flat_marginals, whole.flat_marginals)
+    late = Budget(seconds=1e-9).start()
+    beliefs = beliefs_of(kk.region_graph(graph, "auto"))
+    sweeps = beliefs.propagations(0.5, parallel=False, clock=late)
+    with pytest.raises(StepAborted):
+        next(sweeps)
 
 
 # ---------------------------------------------------------------------- accuracy and references

@@ -184,7 +184,8 @@ class Search:
     def best(self) -> Beliefs | None:
         """The last converged estimate inside the bounds; else, if these are tight, the trial
         distribution behind the lower one (its KL divergence to the model is at most their gap);
-        else the converged estimate nearest to them; else the one with the smallest residual.
+        else the converged estimate nearest to them; else the one with the smallest residual, of
+        those inside the bounds if there are any.
         """
         nearly_converged = [b for b in self.estimates if _has_nearly_converged(b)]
         inside = [b for b in nearly_converged if self._violation(b) == 0.0]
@@ -194,7 +195,11 @@ class Search:
             return self.trial
         if nearly_converged:
             return min(nearly_converged, key=self._violation)
-        return min(self.estimates, key=_residual, default=None)
+        return min(self.estimates, key=self._doubt, default=None)
+
+    def _doubt(self, beliefs: Beliefs) -> tuple[bool, float]:
+        """Less is better: estimates inside the bounds, then those with small residuals."""
+        return self._violation(beliefs) > 0.0, _residual(beliefs)
 
     def _violation(self, beliefs: Beliefs) -> float:
         """Nats by which an estimate of log Z lies outside the certified bounds."""

@@ -76,7 +76,7 @@ def damped_sweeps(
     def sweep(state: Iterations) -> Step:
         sweeps, weight = 1, 0.0 if schedule == "tree" else damping.at(state.done)
         if schedule == "residual":
-            residual = messages.residual(weight, damping.code, tol)
+            residual = messages.residual(weight, damping.code, tol, run.clock)
         elif schedule == "parallel":
             sweeps = min(limit - state.done, messages.sweeps_per_call(tol))
             residual = messages.parallel(sweeps, weight, damping.code)

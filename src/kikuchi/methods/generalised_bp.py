@@ -68,7 +68,8 @@ class GeneralisedBP(EngineMethod):
     ) -> tuple[PropagatedRegions, Ended]:
         """The engine at a fixed point, or where its beliefs agreed best."""
         beliefs = region_beliefs(graph, self.regions, run)
-        engine = PropagatedRegions(beliefs, parallel=self.schedule == "parallel")
+        parallel = self.schedule == "parallel"
+        engine = PropagatedRegions(beliefs, parallel=parallel, clock=run.clock)
         start_regions(engine, run)
         state, limit = _Beliefs(beliefs.b), self.max_iterations
         ended = iterate_to_best(self._sweep(engine), state, run, tol=self.tol, limit=limit)
@@ -78,6 +79,7 @@ class GeneralisedBP(EngineMethod):
     def _sweep(self, engine: PropagatedRegions) -> Callable[[_Beliefs], Step | None]:
         """The step of the run: one sweep over all edges; None once the messages have diverged."""
         beliefs = engine.beliefs
+        engine.prepare(self.damping)
         every = 1 if beliefs.b.size < _LARGE else 10  # the energy costs a third of a sweep
 
         def sweep(state: _Beliefs) -> Step | None:
@@ -143,6 +145,8 @@ def read_regions(
             "the log-tables span more than these numbers can hold, and the answer depends on what "
             "was cut off; use bp, mf or jt, or weaker couplings"
         )
+    elif not ended.iterations and math.isinf(ended.residual):
+        solution.warnings.append("no sweep was finished in the time allowed; give more seconds")
     elif not ended.converged:
         solution.warnings.append(
             f"not converged: regions still disagree by {ended.residual:.2g}; try {advice}"

@@ -57,6 +57,14 @@ def test_cliques_are_priced_by_what_they_take(side: int, states: int) -> None:
     assert taken / 3 < price < 3 * taken
 
 
+def test_memory_that_was_not_used_before_is_priced(place: Path) -> None:
+    """A tree of half a gigabyte takes as long to make its tables as to multiply them."""
+    plan = kk.plan(kk.grid(20, 20, seed=3), order="min-fill")
+    assert plan.bytes > 4e8
+    arithmetic = speed.measured()._replace(byte=0.0)
+    assert plan.seconds(speed.measured()) > plan.seconds(arithmetic) + 0.8e-9 * plan.bytes
+
+
 def test_the_work_of_walks_is_that_of_the_programs() -> None:
     """Entries, rows and calls, counted from the operands that `contract` would fuse."""
     for graph in (kk.grid(9, 9, seed=0), kk.grid(5, 5, states=4, seed=0), kk.grid(5, 30, seed=0)):

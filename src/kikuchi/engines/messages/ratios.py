@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kikuchi.core.arrays import U4, Array
+from kikuchi.core.budget import Clock
 from kikuchi.engines.messages.kernels import bp_binary, bp_messages
 from kikuchi.engines.messages.tables import (
     BetheMessages,
@@ -15,10 +16,12 @@ from kikuchi.engines.messages.tables import (
     TableMessages,
     UnderflowError,
     new_queue,
+    until_expired,
 )
 from kikuchi.graphs.binary import SpinFactors, spin_factors
 from kikuchi.graphs.factor_graph import FactorGraph
 
+_PROPOSALS_PER_CALL = 500_000  # between two looks at the clock: some hundredths of a second
 _RATIO_LIMIT = 300.0  # sum of |log ratio| around a node that the ratio form is trusted with
 
 
@@ -124,24 +127,22 @@ class RatioMessages(BetheMessages):
         """One sweep, variable by variable; answers the largest change."""
         return float(bp_binary.sequential(*self._state, order, damping, kind))
 
-    def residual(self, damping: float, kind: int, tol: float) -> float:
-        """Single updates, largest change first: as many as there are messages."""
+    def residual(self, damping: float, kind: int, tol: float, clock: Clock) -> float:
+        """Single updates, largest change first: as many as there are messages, or until the clock
+        has expired.
+        """
         if self.r.size == 0:
             return 0.0
         if self._queue is None:
             self._queue = new_queue(self.r.size)
             bp_binary.residual_start(*self._state, self.spare, *self._queue)
-        return float(
-            bp_binary.residual_updates(
-                *self._state,
-                self.pairs.node,
-                self.spare,
-                *self._queue,
-                damping,
-                kind,
-                self.r.size,
-                tol,
-            )
+        at = (*self._state, self.pairs.node, self.spare, *self._queue)
+        return until_expired(
+            lambda count: bp_binary.residual_updates(
+                *at, damping, kind, count, _PROPOSALS_PER_CALL, tol
+            ),
+            self.r.size,
+            clock,
         )
 
     def marginals(self) -> Array:

@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kikuchi.core.arrays import U4, Array, Ints, Mask
+from kikuchi.core.budget import Clock
 from kikuchi.core.errors import EvidenceError, ImpossibleEvidenceError, MethodError
 from kikuchi.core.numerics import log
 from kikuchi.core.run import Run
@@ -27,6 +28,7 @@ from kikuchi.graphs.factor_graph import FactorGraph
 T = TypeVar("T")
 
 _LOWEST = -30.0  # logarithm of an entry of a message that another run starts from
+_ENTRIES_PER_CALL = 2_000_000  # of tables, between two looks at the clock
 
 
 class UnderflowError(Exception):
@@ -264,17 +266,24 @@ class TableMessages(BetheMessages):
         self._check(status)
         return float(residual)
 
-    def residual(self, damping: float, kind: int, tol: float) -> float:
-        """Single updates, largest change first: as many as there are messages that can change."""
+    def residual(self, damping: float, kind: int, tol: float, clock: Clock) -> float:
+        """Single updates, largest change first: as many as there are messages that can change, or
+        until the clock has expired.
+        """
         if self._queue is None:
             self._queue = new_queue(self.graph.n_edges)
             self._check(sweeps.residual_start(*self._state, self.mode, *self._queue))
+        queue = self._queue
+
+        def update(count: int) -> tuple[float, int]:
+            status, residual, done = sweeps.residual_updates(
+                *self._state, damping, kind, self.mode, *queue, count, _ENTRIES_PER_CALL, tol
+            )
+            self._check(status)
+            return residual, done
+
         count = int(np.sum(np.diff(self.graph.scope_offsets)[self.graph.edge_factors] > 1))
-        status, residual, _ = sweeps.residual_updates(
-            *self._state, damping, kind, self.mode, *self._queue, count, tol
-        )
-        self._check(status)
-        return float(residual)
+        return until_expired(update, count, clock)
 
     # ------------------------------------------------------------------ answers
 
@@ -348,6 +357,20 @@ class MessageState(State):
         tops = np.maximum.reduceat(self.messages, offsets[:-1])
         lowered = self.messages - np.repeat(tops, np.diff(offsets))
         return np.asarray(np.maximum(lowered, _LOWEST))
+
+
+def until_expired(update: Callable[[int], tuple[float, int]], count: int, clock: Clock) -> float:
+    """Make `count` updates, fewer if none is left to make or the clock has expired, by calls that
+    return the largest change left and the updates done; return the change left.
+
+    An update at a variable of many factors makes a proposal for each of them, so that even one
+    sweep of single updates can take much longer than the time allowed.
+    """
+    residual, done = update(count)
+    while 0 < done < count and not clock.expired:
+        count -= done
+        residual, done = update(count)
+    return float(residual)
 
 
 def message_layout(graph: FactorGraph) -> tuple[NDArray[Any], ...]:

@@ -9,6 +9,7 @@ Reference: LIU-D7, TEH-I10.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -16,8 +17,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kikuchi.core.arrays import U4, U8, Array, Ints, offsets_of
-from kikuchi.core.budget import Budget, require_time
+from kikuchi.core.budget import Budget, Clock, require_time
 from kikuchi.core.errors import ImpossibleEvidenceError
+from kikuchi.core.run import StepAborted
 from kikuchi.engines.regions.kernels import layout
 from kikuchi.engines.regions.kernels import regions as kernels
 from kikuchi.engines.run import MethodRun
@@ -29,6 +31,7 @@ from kikuchi.graphs.regions.sets import SetFamily, spread
 SMALLER = "choose smaller regions (regions=bethe, loops:4, junction:K) or raise the memory"
 _FASTER = "choose fewer regions (regions=bethe) or the method bp"
 _LIST_BYTES = 64  # of a region, a member of it or a link, in all lists together
+_MESSAGE_BYTES = 16  # of a belief that a message enters, in the list and while it is made
 _STATES_AT_ONCE = 2_000_000  # of tables that are filled between two looks at the clock
 _MAPS_AT_ONCE = 1000
 _NEGLIGIBLE = 1e-9  # largest belief in a state of floored weight that does no harm
@@ -240,24 +243,50 @@ class RegionBeliefs:
         A message into R enters b_Q when R lies in Q but P does not.
         """
         above, (parent, child) = self.regions.above, self.regions.edges.T
-        links, edge = spread(above.offsets[child], above.sizes[child])
-        larger = above.items[links]
-        enters = (larger != parent[edge]) & ~above.has(parent[edge], larger)
-        at = offsets_of(np.bincount(edge[enters], minlength=len(parent)))
-        return at.astype(np.uint64), links[enters].astype(np.uint64)
+        counts = above.sizes[child]  # quadratic in the number of regions around a small one
+        self.budget.require_bytes(
+            self.bytes_needed() + _MESSAGE_BYTES * int(counts.sum()),
+            f"the list of all beliefs that the messages of {len(self.regions)} regions enter",
+            _FASTER,
+        )
+        entered = np.zeros(len(parent), dtype=np.int64)
+        links = []
+        for begin, end in self._parts(counts):
+            places, edge = spread(above.offsets[child[begin:end]], counts[begin:end])
+            larger, sender = above.items[places], parent[begin:end][edge]
+            enters = (larger != sender) & ~above.has(sender, larger)
+            entered[begin:end] = np.bincount(edge[enters], minlength=end - begin)
+            links.append(places[enters].astype(np.uint64))
+        links.append(np.empty(0, np.uint64))  # without edges there are no parts
+        return offsets_of(entered).astype(np.uint64), np.concatenate(links)
 
-    def propagations(self, damping: float, parallel: bool) -> Iterator[float]:
-        """Sweeps of generalised belief propagation; yields the residual of each."""
+    def propagations(
+        self, damping: float, parallel: bool, clock: Clock | None = None
+    ) -> Iterator[float]:
+        """Sweeps of generalised belief propagation; yields the residual of each.
+
+        Raises `StepAborted` in the middle of a sweep once the `clock` has expired.
+        """
         receiver_at, receivers = self.receivers()
         state = (self.table_at, self.b, self.edge_link, self.links, receiver_at, receivers, damping)
         if parallel:
             work = np.empty((len(self.edge_link) + 1, self.width))
-            while True:
-                yield float(kernels.propagate_together(*state, work))
+            return (float(kernels.propagate_together(*state, work)) for _ in itertools.count())
         visits, renewals = self.visits()
         work = np.empty((2, self.width))
-        while True:
-            yield float(kernels.propagate(*state, visits, renewals, work))
+        entered = np.diff(receiver_at.astype(np.float64))
+        parts = list(self._parts(1.0 + entered[visits]))
+
+        def sweep() -> float:
+            residual = 0.0
+            for begin, end in parts:
+                if begin and clock is not None and clock.expired:
+                    raise StepAborted("seconds")
+                part = visits[begin:end], renewals[begin:end]
+                residual = max(residual, float(kernels.propagate(*state, *part, work)))
+            return residual
+
+        return (sweep() for _ in itertools.count())
 
     def visits(self) -> tuple[U4, NDArray[np.bool_]]:
         """The edges of a sweep in their order, and which visits are renewals.

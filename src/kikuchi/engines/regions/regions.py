@@ -13,8 +13,10 @@ from typing import ClassVar
 import numpy as np
 
 from kikuchi.core.arrays import Array, Ints
+from kikuchi.core.budget import Clock
 from kikuchi.core.errors import MethodError
 from kikuchi.core.numerics import log
+from kikuchi.core.run import StepAborted
 from kikuchi.engines.loops.state import State
 from kikuchi.engines.regions.double_loop import DoubleLoop, InnerLoopController
 from kikuchi.engines.regions.engine import RegionBeliefs
@@ -140,16 +142,28 @@ class PropagatedRegions(Regions):
     [0.25, 0.75, 0.416667, 0.583333]
     """
 
-    def __init__(self, beliefs: RegionBeliefs, *, parallel: bool = False) -> None:
+    def __init__(
+        self, beliefs: RegionBeliefs, *, parallel: bool = False, clock: Clock | None = None
+    ) -> None:
         super().__init__(beliefs)
         self.parallel = parallel
+        self.clock = clock
         self._sweeps: tuple[float, Iterator[float]] | None = None
+
+    def prepare(self, damping: float) -> Iterator[float]:
+        """List what each message enters, which is part of the set-up; return the sweeps."""
+        if self._sweeps is None or self._sweeps[0] != damping:
+            sweeps = self.beliefs.propagations(damping, self.parallel, self.clock)
+            self._sweeps = damping, sweeps
+        return self._sweeps[1]
 
     def sweep(self, damping: float = 0.0) -> float:
         """One sweep over all edges; answers the largest disagreement."""
-        if self._sweeps is None or self._sweeps[0] != damping:
-            self._sweeps = damping, self.beliefs.propagations(damping, self.parallel)
-        return next(self._sweeps[1])
+        try:
+            return next(self.prepare(damping))
+        except StepAborted:
+            self._sweeps = None  # an iterator ends with its first error
+            raise
 
     def _reached(self) -> RegionState:
         none = np.zeros(0)

@@ -146,19 +146,25 @@ def residual_start(start, reverse, k, field, r, new, key, heap, place):
 
 @njit(cache=True, error_model="numpy")
 def residual_updates(
-    start, reverse, k, field, r, node, new, key, heap, place, damping, kind, count, tol
+    start, reverse, k, field, r, node, new, key, heap, place, damping, kind, count, most, tol
 ):
-    """At most `count` updates of the message that would change most; answers the largest left."""
+    """At most `count` updates of the message that would change most, fewer once `most` proposals
+    are made.
+
+    Answers the largest distance left and the updates done.
+    """
     done = 0
-    while done < count and key[heap[_U0]] > tol:
+    proposed = _U0
+    while done < count and proposed <= most and key[heap[_U0]] > tol:
         e = np.uint64(heap[_U0])
         r[e] = new[e] if damping == 0.0 else _damped(r[e], new[e], damping, kind)
         key[e] = abs(new[e] - r[e]) / ((1.0 + new[e]) * (1.0 + r[e]))
         sift(heap, place, key, _U0)
         i = np.uint64(node[e])
         _propose_from(i, e, start, reverse, k, field, r, new, key, heap, place)
+        proposed += np.uint64(start[i + _U1]) - np.uint64(start[i])
         done += 1
-    return key[heap[_U0]]
+    return key[heap[_U0]], done
 
 
 # ---------------------------------------------------------------------- reading the answer

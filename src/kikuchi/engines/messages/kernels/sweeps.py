@@ -233,16 +233,18 @@ def residual_start(layout, tables, m, nu, new, work, mode, key, heap, place):
 
 @njit(cache=True, error_model="numpy")
 def residual_updates(
-    layout, tables, m, nu, new, work, damping, kind, mode, key, heap, place, count, tol
+    layout, tables, m, nu, new, work, damping, kind, mode, key, heap, place, count, most, tol
 ):
-    """At most `count` updates, always of the message that would change most (residual BP).
+    """At most `count` updates, always of the message that would change most (residual BP), fewer
+    once `most` entries of tables are read.
 
     Answers status, the largest distance left and the updates done.
     """
-    scope_at, _, at, variable_at, edges, edge_factor, scopes = layout
+    scope_at, table_at, at, variable_at, edges, edge_factor, scopes = layout
     status = OK
     done = 0
-    while done < count and key[heap[_U0]] > tol:
+    entries = _U0
+    while done < count and entries <= most and key[heap[_U0]] > tol:
         e = np.uint64(heap[_U0])
         a = np.uint64(edge_factor[e])
         v = np.uint64(scopes[e])
@@ -254,7 +256,9 @@ def residual_updates(
             b = np.uint64(edge_factor[edges[i]])
             if b == a:
                 continue
-            for f in range(scope_at[b], scope_at[b + _U1]):
+            lo, hi = np.uint64(scope_at[b]), np.uint64(scope_at[b + _U1])
+            entries += (hi - lo) * (np.uint64(table_at[b + _U1]) - np.uint64(table_at[b]))
+            for f in range(lo, hi):
                 if f != np.uint64(edges[i]):
                     new_status = _propose(f, layout, tables, m, nu, new, work, mode, key)
                     status = max(status, new_status)
