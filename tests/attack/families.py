@@ -15,15 +15,13 @@ import tempfile
 import threading
 import time
 import warnings
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from attack.tally import Tally
-from common.estimators import FAMILIES, Family, learnt
+from common.estimators import FAMILIES, Family, ctrl_c_works, learnt
 
 _TRIALS = 8  # interrupted fits of each family
 _INTERRUPTS = 2  # of each fit
@@ -36,7 +34,7 @@ def attack(count: int, seed: int, seconds: float) -> Tally:
     tally = Tally("families")
     rng = np.random.default_rng(seed)
     end = time.monotonic() + seconds
-    with tempfile.TemporaryDirectory() as folder, _ctrl_c_works(), warnings.catch_warnings():
+    with tempfile.TemporaryDirectory() as folder, ctrl_c_works(), warnings.catch_warnings():
         warnings.simplefilter("ignore")
         for name, family in FAMILIES.items():
             if not family.resumable:
@@ -54,16 +52,6 @@ def attack(count: int, seed: int, seconds: float) -> Tally:
                 tally.tried += 1
             tally.faults += [f"{name}: {fault}" for fault in found]
     return tally
-
-
-@contextmanager
-def _ctrl_c_works() -> Iterator[None]:
-    """Restore what a process that was started in the background lacks."""
-    before = signal.signal(signal.SIGINT, signal.default_int_handler)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGINT, before)
 
 
 def _whole(family: Family) -> tuple[Any, float]:

@@ -10,7 +10,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from attack.families import Family, _ctrl_c_works, _end, _interrupted, _not_numbers, _short
+from attack.families import _end, _interrupted, _not_numbers, _short
+from common.estimators import Family, ctrl_c_works
 
 _PAUSE = 0.01  # seconds of a step
 _ROWS = np.ones((5, 2))
@@ -88,7 +89,7 @@ def planted(fault: str) -> Planted:
 
 def cut(fault: str, folder: Path) -> list[str]:
     family = planted(fault)
-    with _ctrl_c_works():
+    with ctrl_c_works():
         return _interrupted(family, family.fit(), folder, np.array([0.06, 0.05]))
 
 

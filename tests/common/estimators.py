@@ -264,6 +264,16 @@ class Saves:
 
 
 @contextmanager
+def ctrl_c_works() -> Iterator[None]:
+    """Restore what a process that was started in the background lacks."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
+@contextmanager
 def saving(last: int = 0, how: str = "") -> Iterator[Saves]:
     """Checkpoints are written after every step; the process ends after number `last` of them."""
     saves, save = Saves(last, how), files.Checkpoint.save
@@ -273,6 +283,7 @@ def saving(last: int = 0, how: str = "") -> Iterator[Saves]:
         saves.saved()
 
     with (
+        ctrl_c_works(),
         mock.patch.object(files.Checkpoint, "due", property(lambda self: True)),
         mock.patch.object(files.Checkpoint, "save", counted),
     ):

@@ -18,7 +18,6 @@ import numpy as np
 import pytest
 
 import kikuchi
-from attack.families import _ctrl_c_works
 from common.estimators import (
     FAMILIES,
     QUESTIONS,
@@ -131,7 +130,7 @@ def test_a_fit_that_was_cut_ends_as_the_whole_one(
         if not family.searches:
             short = family.fit(checkpoint=place, seconds=1e-9, **way)
             assert not short.converged_ and short.n_iter_ <= whole.n_iter_
-        with _ctrl_c_works(), saving(1 + saves.count // 3, "interrupted"):
+        with saving(1 + saves.count // 3, "interrupted"):
             cut = family.fit(checkpoint=place, **way)
         assert not cut.converged_
         if not any("restarts were left out" in text for text in cut.warnings_):

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 import kikuchi as kk
-from attack.families import _ctrl_c_works
+from common.estimators import ctrl_c_works
 from kikuchi.core import run as core_run
 from kikuchi.core.errors import (
     BudgetError,
@@ -243,7 +243,7 @@ def _ctrl_c(after: int) -> Iterator[list[int]]:
         if len(seen) == after:
             signal.raise_signal(signal.SIGINT)
 
-    with _ctrl_c_works(), mock.patch.object(core_run.Run, "record", recorded):
+    with ctrl_c_works(), mock.patch.object(core_run.Run, "record", recorded):
         yield seen
 
 
