@@ -480,8 +480,8 @@ def test_a_sweep_of_single_updates_ends_in_the_middle_when_the_time_is_over(make
     """At a variable of n factors each update makes n proposals: a sweep takes n^2 of them."""
     graph = hub(2000, 2)
     cut, whole = make(graph), make(graph)
-    left = cut.residual(0.0, bp_messages.LINEAR, 0.0, Budget(seconds=1e-9).start())
-    assert left > whole.residual(0.0, bp_messages.LINEAR, 0.0, Budget().start())
+    left = cut.residual(0.0, bp_messages.LINEAR, 0.0, kk.Budget(seconds=1e-9).start())
+    assert left > whole.residual(0.0, bp_messages.LINEAR, 0.0, kk.Budget().start())
 
 
 @pytest.mark.parametrize("states", [2, 3])

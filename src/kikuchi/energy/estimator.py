@@ -299,13 +299,9 @@ class EnergyModel(FeatureTransformer, TrainedEstimator):
 
     def _check_piece(self, energy: Energy, values: Any, rows: Array, first: int) -> None:
         slope = jax.grad(lambda v, x: jnp.sum(energy(v, x)), argnums=(0, 1))
-
-        @jax.jit  # one program, where each operation by itself is one
-        def evaluated(v: Any, x: Any) -> tuple[Any, Any]:
-            return jnp.asarray(energy(v, x)), slope(v, x)
-
+        both = jax.jit(lambda v, x: (jnp.asarray(energy(v, x)), slope(v, x)))  # one program
         try:
-            answer, slopes = evaluated(values, jnp.asarray(rows))
+            answer, slopes = both(values, jnp.asarray(rows))
         except jax.errors.JAXTypeError as fault:
             line = str(fault).splitlines()[0]
             raise MethodError(f"JAX cannot differentiate the energy: {line}") from None
