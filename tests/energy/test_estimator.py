@@ -421,8 +421,8 @@ def test_an_interrupted_comparison_leaves_no_shorter_bracket(mixed, tmp_path, mo
     ask, calls = _Annealing._lead, []
 
     def interrupted(self, *arguments, **options):
-        calls.append(len(self.up))
-        if (when == "before a batch") or self.up:
+        calls.append(len(self.forward))
+        if (when == "before a batch") or self.forward:
             raise KeyboardInterrupt
         return ask(self, *arguments, **options)
 
