@@ -11,7 +11,7 @@ from kikuchi.core.errors import MethodError
 from kikuchi.engines.engine import Engine
 from kikuchi.engines.loops.state import State
 from kikuchi.engines.mean_field.product import ProductState
-from kikuchi.engines.messages.tables import MessageState
+from kikuchi.engines.messages.state import MessageState
 from kikuchi.graphs.conditioned import Conditioned
 from kikuchi.graphs.factor_graph import FactorGraph
 

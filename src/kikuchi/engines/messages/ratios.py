@@ -10,9 +10,9 @@ from numpy.typing import NDArray
 from kikuchi.core.arrays import U4, Array
 from kikuchi.core.budget import Clock
 from kikuchi.engines.messages.kernels import bp_binary, bp_messages
+from kikuchi.engines.messages.state import MessageState
 from kikuchi.engines.messages.tables import (
     BetheMessages,
-    MessageState,
     TableMessages,
     UnderflowError,
     new_queue,

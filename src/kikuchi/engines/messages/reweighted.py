@@ -31,7 +31,8 @@ from kikuchi.engines.feasibility import Constraints
 from kikuchi.engines.messages.kernels import beliefs, bp_messages
 from kikuchi.engines.messages.kernels import reweighted as kernels
 from kikuchi.engines.messages.ratios import PairEdges
-from kikuchi.engines.messages.tables import MessageState, message_buffer, message_layout
+from kikuchi.engines.messages.state import MessageState
+from kikuchi.engines.messages.tables import message_buffer, message_layout
 from kikuchi.engines.response.reweighted import ReweightedResponse
 from kikuchi.graphs.binary import SpinFactors, spin_factors
 from kikuchi.graphs.factor_graph import FactorGraph

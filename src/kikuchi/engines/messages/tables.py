@@ -10,24 +10,23 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, ClassVar, TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from kikuchi.core.arrays import U4, Array, Ints, Mask
 from kikuchi.core.budget import Clock
-from kikuchi.core.errors import EvidenceError, ImpossibleEvidenceError, MethodError
+from kikuchi.core.errors import EvidenceError, ImpossibleEvidenceError
 from kikuchi.core.numerics import log
 from kikuchi.core.run import Run
-from kikuchi.engines.loops.state import State
 from kikuchi.engines.messages.kernels import beliefs, bp_messages, sweeps
+from kikuchi.engines.messages.state import MessageState
 from kikuchi.engines.response.reweighted import ReweightedResponse
 from kikuchi.graphs.factor_graph import FactorGraph
 
 T = TypeVar("T")
 
-_LOWEST = -30.0  # logarithm of an entry of a message that another run starts from
 _ENTRIES_PER_CALL = 2_000_000  # of tables, between two looks at the clock
 
 
@@ -335,28 +334,6 @@ class TableMessages(BetheMessages):
         """Read the same messages as logarithms."""
         self._set_mode(bp_messages.LOG_SUM)
         self.tables, self.m, self.nu = log(self.tables), log(self.m), log(self.nu)
-
-
-@dataclass(eq=False)
-class MessageState(State):
-    """Logarithms of the messages from factors to variables, flat by `graph.message_offsets`."""
-
-    logarithms: ClassVar[tuple[str, ...]] = ("messages",)
-
-    messages: Array
-
-    def bounded(self, graph: FactorGraph) -> Array:
-        """The messages with a largest entry of 0 each, as a start: none so far below that no
-        update could bring it back.
-        """
-        offsets = graph.message_offsets
-        if len(self.messages) != offsets[-1]:
-            raise MethodError("start: these messages belong to another graph")
-        if not graph.n_edges:
-            return self.messages.copy()
-        tops = np.maximum.reduceat(self.messages, offsets[:-1])
-        lowered = self.messages - np.repeat(tops, np.diff(offsets))
-        return np.asarray(np.maximum(lowered, _LOWEST))
 
 
 def until_expired(update: Callable[[int], tuple[float, int]], count: int, clock: Clock) -> float:
