@@ -24,7 +24,7 @@ from kikuchi.core.errors import BudgetError, DataError, KikuchiError, MethodErro
 from kikuchi.core.run import StepAborted
 from kikuchi.core.text import is_whole
 from kikuchi.engines.loops.state import Held, State
-from kikuchi.engines.messages.tables import MessageState
+from kikuchi.engines.messages.state import MessageState
 from kikuchi.engines.regions.regions import RegionState
 from kikuchi.engines.start import Start
 from kikuchi.engines.trees.exact import ExactEngine
