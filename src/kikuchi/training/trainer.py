@@ -388,7 +388,7 @@ class _Trainer(State):
                 self._begin_epoch()
             at.order = np.random.default_rng(self.order_seed).permutation(self.n_rows)
             self.within = True
-        if not self._advance():
+        if at.update < self.per_epoch and not self._advance():  # Ctrl-C may end an epoch unjudged
             at.update = 0
             return None
         self.interrupt.check()
