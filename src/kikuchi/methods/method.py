@@ -172,7 +172,7 @@ class Method(Configured, ABC):
         """Infer the marginals of `graph` given `evidence`; the arguments are those of `infer`.
 
         `budget`, or `seconds` and `memory`, limit the run; `progress` is told how far it is, and
-        True draws a bar.
+        True draws a bar. `start` is an earlier result to go on from.
         """
         allowed = limits(budget, seconds, memory)
         with loops_for(graph, self._most_interpreted(graph)), shown(progress, self.text) as report:
