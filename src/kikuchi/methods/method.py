@@ -363,14 +363,14 @@ class EngineMethod(Method):
     """Base of methods that bring one engine to rest, at a point that has a linear response."""
 
     def prepared(self, graph: FactorGraph, run: MethodRun) -> Any:
-        """Return what depends on the scopes of the `graph` alone, for any number of runs."""
+        """Return what depends on the scopes of the `graph` alone, within the limits of the `run`."""
         return None
 
     @abstractmethod
     def settled(
         self, graph: FactorGraph, run: MethodRun, prepared: Any = None
     ) -> tuple[Engine, Ended]:
-        """Return the engine at its answer for the `graph`, and how it came there.
+        """Return the engine at its fixed point for the `graph`, and how the `run` ended.
 
         `prepared` is what `prepared` returned for a graph of the same scopes, if it was asked.
         """
