@@ -185,7 +185,9 @@ def test_the_score_is_the_enumerated_likelihood(text: str, model: str) -> None:
 
 @pytest.mark.parametrize("text", [text for text, _ in CASES if text.partition(":")[0] in EXACT])
 def test_maximum_likelihood_matches_the_counts(text: str) -> None:
-    if any(word in text for word in ("bp", "trw", "l1", "adam", "sgd", "smoothing", "base", "1e-8")):
+    if any(
+        word in text for word in ("bp", "trw", "l1", "adam", "sgd", "smoothing", "base", "1e-8")
+    ):
         return  # other optima, or rows with gaps
     _, rows = MODELS["complete"]
     fit = fitted(text, "complete")

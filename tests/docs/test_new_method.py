@@ -52,7 +52,8 @@ def copy(tmp_path_factory: pytest.TempPathFactory) -> Path:
         if (ROOT / "tests" / name).is_file():
             (root / "tests").mkdir(exist_ok=True)
             shutil.copy(ROOT / "tests" / name, root / "tests" / name)
-    shutil.copytree(ROOT / "tests" / "methods", root / "tests" / "methods")
+    for folder in ("methods", "common"):
+        shutil.copytree(ROOT / "tests" / folder, root / "tests" / folder)
     shutil.copy(ROOT / "pyproject.toml", root)
     titled = {fence.title: fence.text for fence in examples.fences(GUIDE.read_text())}
     for title, text in titled.items():

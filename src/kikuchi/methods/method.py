@@ -363,7 +363,7 @@ class EngineMethod(Method):
     """Base of methods that bring one engine to rest, at a point that has a linear response."""
 
     def prepared(self, graph: FactorGraph, run: MethodRun) -> Any:
-        """Return what depends on the scopes of the `graph` alone, within the limits of the `run`."""
+        """Return what depends on the scopes of the `graph` alone; the `run` limits the time."""
         return None
 
     @abstractmethod
