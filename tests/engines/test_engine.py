@@ -182,3 +182,12 @@ def test_a_start_from_regions_of_other_tables_or_another_solver_is_refused() -> 
         assert kk.infer(whole, "kikuchi", evidence={1: 1}, start=before).converged
         with pytest.raises(MethodError, match="same observed variables"):
             kk.infer(whole, "kikuchi", evidence={2: 0}, start=before)
+
+
+def test_a_text_is_the_option_start_and_anything_else_is_refused() -> None:
+    grid = kk.grid(3, 3, seed=0)
+    assert kk.infer(grid, "ups", start="bp").method == "ups:start=bp"
+    with pytest.raises(MethodError, match="no option 'start'"):
+        kk.infer(grid, "bp", start="uniform")
+    with pytest.raises(MethodError, match="start must be the result of an earlier run, got int"):
+        kk.infer(grid, "bp", start=3)  # type: ignore[arg-type]
