@@ -170,3 +170,24 @@ def test_a_start_that_does_not_fit_is_refused() -> None:
         kk.infer(grid, "kikuchi:regions=bethe", start=regions)
     with pytest.raises(MethodError, match="holds nothing to start from"):
         kk.infer(grid, "bp", start=kk.infer(grid, "enumerate"))
+
+
+def test_a_start_from_regions_of_other_tables_or_another_solver_is_refused() -> None:
+    field = kk.FactorGraph([3], [((0,), [1, 2, 3])])
+    with pytest.raises(MethodError, match="other regions"):
+        kk.infer(field, "kikuchi", start=kk.infer(field, "gbp"))
+    for cards in ([2, 3, 2], [2, 2, 2]):
+        whole = kk.FactorGraph(cards, [((0, 1, 2), np.ones(cards))])
+        before = kk.infer(whole, "kikuchi", evidence={1: 0})
+        assert kk.infer(whole, "kikuchi", evidence={1: 1}, start=before).converged
+        with pytest.raises(MethodError, match="same observed variables"):
+            kk.infer(whole, "kikuchi", evidence={2: 0}, start=before)
+
+
+def test_a_text_is_the_option_start_and_anything_else_is_refused() -> None:
+    grid = kk.grid(3, 3, seed=0)
+    assert kk.infer(grid, "ups", start="bp").method == "ups:start=bp"
+    with pytest.raises(MethodError, match="no option 'start'"):
+        kk.infer(grid, "bp", start="uniform")
+    with pytest.raises(MethodError, match="start must be the result of an earlier run, got int"):
+        kk.infer(grid, "bp", start=3)  # type: ignore[arg-type]

@@ -75,7 +75,10 @@ class Start:
             raise self.refused("bp, fractional, alpha or trw")
         whole = np.zeros(int(now.original.message_offsets[-1]))
         before = _kept(self.conditioned)
-        whole[before] = found.messages[: np.count_nonzero(before)]
+        count = np.count_nonzero(before)
+        if len(found.messages) < count:
+            raise MethodError("start: these messages belong to another graph")
+        whole[before] = found.messages[:count]
         out = np.zeros(int((graph or now.graph).message_offsets[-1]))
         here = whole[_kept(now)]
         out[: len(here)] = here

@@ -10,11 +10,18 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import ClassVar, Literal
 
+import numpy as np
+
 from kikuchi.core.arrays import Array
 from kikuchi.engines.loops.iterate import Ended, iterate_to_best
 from kikuchi.engines.loops.state import State
 from kikuchi.engines.regions.engine import RegionBeliefs, region_beliefs
-from kikuchi.engines.regions.regions import PropagatedRegions, Regions, RegionState
+from kikuchi.engines.regions.regions import (
+    PropagatedRegions,
+    Regions,
+    RegionState,
+    other_regions,
+)
 from kikuchi.engines.run import MethodRun, Solution, Step
 from kikuchi.graphs.factor_graph import FactorGraph
 from kikuchi.methods.method import EngineMethod, option
@@ -115,6 +122,9 @@ def start_regions(engine: Regions, run: MethodRun) -> None:
         state = run.start.state
         if not isinstance(state, RegionState):
             raise run.start.refused("gbp or kikuchi")
+        now = run.start.conditioned if run.reduced is None else run.reduced
+        if not np.array_equal(run.start.conditioned.variables, now.variables):
+            raise other_regions()
         engine.go_on_from(state)
 
 

@@ -222,6 +222,10 @@ class Method(Configured, ABC):
 
     def _start_of(self, given: Beliefs | Start, graph: FactorGraph) -> Start:
         """What a run on `graph` can go on from, in the result of an earlier run."""
+        if not isinstance(given, Beliefs | Start):
+            raise MethodError(
+                f"start must be the result of an earlier run, got {type(given).__name__}"
+            )
         if not self.takes_start:
             able = [name for name, cls in METHODS.items() if cls.takes_start]
             raise MethodError(

@@ -45,7 +45,7 @@ def infer(
     seconds: float | None = None,
     memory: int | str | None = None,
     progress: ProgressOption = None,
-    start: Beliefs | None = None,
+    start: Beliefs | str | None = None,
     **options: Any,
 ) -> Beliefs:
     """Return the marginals and log Z of `graph`, computed by `method`.
@@ -64,7 +64,8 @@ def infer(
     progress : True for a bar, or a function that is told how far the run is.
     start : the result of an earlier run, with other tables or evidence, to go on from: where little
         has changed, a few sweeps suffice. For bp, fractional, alpha, trw, gbp, kikuchi and mf.
-        Where a method has several answers, the one near the start is found.
+        Where a method has several answers, the one near the start is found. A text is the option
+        `start` of methods that have one.
     options : options of the method by name, as in `kk.infer(graph, "bp", damping=0.5)`.
 
     Returns
@@ -79,6 +80,8 @@ def infer(
     """
     check_graph(graph, "infer")
     allowed = limits(budget, seconds, memory)
+    if isinstance(start, str):
+        options["start"], start = start, None
     chosen_method = METHODS.parse(method, options)
     beliefs = chosen_method.run(
         graph, evidence=evidence, budget=allowed, progress=progress, start=start

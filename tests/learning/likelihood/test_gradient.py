@@ -463,3 +463,26 @@ def test_response_needs_pairs_and_no_line_search() -> None:
         kk.GradientML(inference="mf", correlations="response", optimiser="sgd").fit(
             triple, [[0, 1, 0]]
         )
+
+
+@pytest.mark.parametrize("other", ["bp", "jt", "mf", "kikuchi:regions=bethe"])
+def test_another_method_does_not_start_from_what_the_first_has_reached(other: str) -> None:
+    grid = kk.grid(3, 3, seed=0, coupling=0.5)
+    runs = InnerRuns(grid, "kikuchi", kk.Budget().start(), other)
+    runs.run(grid)
+    runs.keep()
+    kept = runs.start.value
+    runs.methods[0] = kk.Kikuchi(max_iterations=1)
+    assert runs.run(grid.with_log_tables(2.0 * grid.log_tables)).converged
+    runs.keep()
+    assert runs.level == 1 and runs.start.value is kept
+
+
+@pytest.mark.parametrize("text", ["trw", "kikuchi"])
+def test_runs_go_on_from_arrays_where_a_variable_has_one_state(text: str) -> None:
+    graph = kk.FactorGraph([2, 1, 2], [((0, 1, 2), np.ones((2, 1, 2))), ((0,), [1, 2])])
+    runs, resumed = (InnerRuns(graph, text, kk.Budget().start()) for _ in range(2))
+    runs.run(graph)
+    runs.keep()
+    resumed.load(runs.to_arrays())
+    assert resumed.run(graph).log_z == pytest.approx(np.log(6.0))

@@ -79,11 +79,9 @@ class Regions(ABC):
         """Go on from what a run of the same method has reached on the same regions."""
         mine = self._reached()
         same = np.array_equal(mine.members, state.members)
-        if not same or mine.messages.shape != state.messages.shape:
-            raise MethodError(
-                "start: it has other regions than this run; start from a result of the same method "
-                "with the same regions and the same observed variables"
-            )
+        parts = ("b", "log_tables", "messages", "old")
+        if not same or any(len(getattr(mine, x)) != len(getattr(state, x)) for x in parts):
+            raise other_regions()
         self.state = state
 
     @property
@@ -128,6 +126,14 @@ class Regions(ABC):
         """Logarithms of beliefs when their log-potentials change."""
         with np.errstate(invalid="ignore"):
             return np.where(after > -np.inf, log(b) + after - before, -np.inf)
+
+
+def other_regions() -> MethodError:
+    """The error for a start from other regions."""
+    return MethodError(
+        "start: it has other regions than this run; start from a result of the same method "
+        "with the same regions and the same observed variables"
+    )
 
 
 class PropagatedRegions(Regions):

@@ -96,7 +96,7 @@ class InnerRuns(State):
         kind = RegionState if "b" in arrays else MessageState
         state: State = kind.from_arrays(arrays)
         text = self.methods[self.level].text
-        return Start(unconditioned(self.graph), text, saved=state)
+        return Start(self.graph.reduce({}), text, saved=state)
 
     def run(self, graph: FactorGraph, evidence: dict[int, int] | None = None) -> Beliefs:
         """Beliefs from the present method, or from the first after it that converges."""
@@ -118,7 +118,7 @@ class InnerRuns(State):
             left = max(limits.seconds - self.clock.seconds, 1e-3)
         budget = Budget(seconds=left, bytes=limits.bytes)
         self.runs += 1
-        start = self.start.value if evidence is None else None
+        start = self.start.value if evidence is None and self._keeps_its_kind else None
         try:
             beliefs = self._method().run(graph, evidence=evidence, budget=budget, start=start)
         except BudgetError as error:
@@ -140,8 +140,15 @@ class InnerRuns(State):
 
     def keep(self) -> None:
         """Start from what the last run has reached from now on."""
+        if not self._keeps_its_kind:
+            return
         if self._latest is not None and self._latest._start is not None:
             self.start.value = self._latest._start.as_data()
+
+    @property
+    def _keeps_its_kind(self) -> bool:
+        """Whether the present method is the first, or differs from it in damping alone."""
+        return self.level == 0 or self.on_divergence == "damp"
 
     @property
     def follows(self) -> bool:
