@@ -43,7 +43,6 @@ class Family:
     """An estimator, small data for it, and the option that bounds how long it takes.
 
     `ways` are options with which a fit has many steps: it is cut and resumed with each of them.
-    A fit that `searches` for its start does so within its time limit: with one it begins elsewhere.
     """
 
     place: str
@@ -52,7 +51,6 @@ class Family:
     size: int = 0
     options: dict[str, Any] = field(default_factory=dict)
     ways: tuple[dict[str, Any], ...] = ({},)
-    searches: bool = False
 
     @property
     def kind(self) -> Any:
@@ -125,11 +123,9 @@ FAMILIES = {
     "factorial": Family(
         "temporal.FactorialHMM", (_WALK,), "max_iter", 15,
         ways=({"max_iter": 8, "tol": 0.0}, {"max_iter": 8, "tol": 0.0, "learner": "gradient"}),
-        searches=True,
     ),
     "hopping": Family(
-        "temporal.FrameHoppingHMM", (_WALK,), "max_iter", 6, ways=({"tol": 0.0},),
-        searches=True,
+        "temporal.FrameHoppingHMM", (_WALK,), "max_iter", 10, ways=({"tol": 0.0},),
     ),
     "blood": Family("temporal.HaemodynamicHMM", (_WALK,), "max_iter", 5),
     "walks": Family("temporal.TemporalICA", (_WALK,), "max_iter", 5),
@@ -144,23 +140,23 @@ FAMILIES = {
     "energy": Family("energy.EnergyModel", (_MIXED,), "epochs", 10, _BATCH),
     "experts": Family(
         "energy.ExpertICA", (_MIXED,), "epochs", 30,
-        {"n_features": 6, "learner": "cd:leapfrogs=3", **_BATCH}, searches=True,
+        {"n_features": 6, "learner": "cd:leapfrogs=3", **_BATCH},
     ),
     "chains": Family(
         "energy.ExpertICA", (_MIXED,), "epochs", 30,
-        {"n_features": 6, "learner": "pcd:leapfrogs=3", "average": 0.5, **_BATCH}, searches=True,
+        {"n_features": 6, "learner": "pcd:leapfrogs=3", "average": 0.5, **_BATCH},
     ),
     "beliefs": Family(
-        "beliefnets.SigmoidBeliefNetwork", (_BITS,), "epochs", 10, _BATCH, searches=True
+        "beliefnets.SigmoidBeliefNetwork", (_BITS,), "epochs", 10, _BATCH
     ),
     "noisy or": Family("beliefnets.NoisyOrNetwork", (_BITS,), "epochs", 10, _BATCH),
     "regression": Family("bayesnn.BayesianMLPRegressor", (_ROWS, _TARGETS), "max_iter", 15),
     "classes": Family("bayesnn.BayesianMLPClassifier", (_ROWS, _CLASSES), "max_iter", 15),
     "flow mixture": Family(
-        "flows.FlowMixture", (_MIXED,), "epochs", 6, _BATCH, searches=True
+        "flows.FlowMixture", (_MIXED,), "epochs", 6, _BATCH
     ),
     "latent mixture": Family(
-        "flows.LatentMixtureFlow", (_MIXED,), "epochs", 6, _BATCH, searches=True
+        "flows.LatentMixtureFlow", (_MIXED,), "epochs", 6, _BATCH
     ),
     "transport": Family("flows.TransportGenerator", (_MIXED,), "epochs", 6, _BATCH),
     "flow chain": Family("flows.FlowHMM", (_WALK,), "max_iter", 4, {"states": 2}),

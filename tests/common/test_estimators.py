@@ -127,15 +127,13 @@ def test_a_fit_that_was_cut_ends_as_the_whole_one(
             kept = family.fit(checkpoint=tmp_path / "whole", **way)
         assert same(learnt(whole), learnt(kept)) == []
         assert saves.count >= 2
-        if not family.searches:
-            short = family.fit(checkpoint=place, seconds=1e-9, **way)
-            assert not short.converged_ and short.n_iter_ <= whole.n_iter_
+        short = family.fit(checkpoint=place, seconds=1e-9, **way)
+        assert not short.converged_ and short.n_iter_ <= whole.n_iter_
         with saving(1 + saves.count // 3, "interrupted"):
             cut = family.fit(checkpoint=place, **way)
         assert not cut.converged_
-        if not any("restarts were left out" in text for text in cut.warnings_):
-            assert cut.stopped_ == "interrupted"
-            assert any("interrupt" in text for text in cut.warnings_)
+        assert cut.stopped_ == "interrupted"
+        assert any("interrupt" in text for text in cut.warnings_)
         with saving(max(1, saves.count // 3), "killed"), pytest.raises(Killed):
             family.fit(checkpoint=place, **way)
         for _ in range(2):

@@ -6,6 +6,7 @@ import itertools
 import warnings
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import numpy as np
 import pytest
@@ -366,3 +367,23 @@ def test_outputs_that_drift_are_doubted():
     assert len(told) == 1 and drifted.warnings_[0].startswith("the bound on the log-likelihood")
     states = np.repeat([0.0, 4.0, 0.0, 4.0], 30)[:, None]
     assert not FactorialHMM(random_state=0).fit(states + rng.normal(size=(120, 1))).warnings_
+
+
+def test_a_climb_that_goes_on_remembers_the_beliefs(tmp_path: Path) -> None:
+    """The bound of mean field depends on the beliefs that it begins with."""
+    rng = np.random.default_rng(0)
+    rows = rng.integers(0, 2, (40, 2)) @ [[1.0], [1.1]] + 0.5 * rng.normal(size=(40, 1))
+    options: Any = {"restarts": 2, "learner": "gradient", "tol": 0.0, "random_state": 0}
+    whole = FactorialHMM(max_iter=12, **options).fit(rows)
+    options |= {"max_iter": 12, "checkpoint": tmp_path / "fit"}
+
+    def told(done: int, *_: object, **__: object) -> None:
+        if done == 4:
+            raise KeyboardInterrupt
+
+    with mock.patch("kikuchi.core.run._PROGRESS_EVERY", 0.0):
+        cut = FactorialHMM(progress=told, **options).fit(rows)
+    assert cut.stopped_ == "interrupted" and cut.n_iter_ == 4
+    rest = FactorialHMM(**options).fit(rows)
+    assert rest.trace_.objective == whole.trace_.objective
+    assert np.array_equal(rest.model_.emission.outputs, whole.model_.emission.outputs)

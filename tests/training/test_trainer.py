@@ -259,6 +259,57 @@ def test_an_epoch_that_used_up_the_time_is_kept(tmp_path: Path) -> None:
     assert mean(ends[-1]) == mean(whole) and ends[-1].trace.objective == whole.trace.objective
 
 
+@pytest.mark.parametrize("update", range(1, 7))
+def test_an_interrupt_in_any_update_leaves_a_state_to_go_on_from(
+    update: int, tmp_path: Path
+) -> None:
+    """Also in the last one of an epoch, after which the epoch has yet to be closed."""
+    calls: list[None] = []
+
+    @dataclass(frozen=True)
+    class Interrupting(MeanRule):
+        def gradient(self, *arguments) -> GradientEstimate:
+            calls.append(None)
+            if len(calls) == update:
+                signal.raise_signal(signal.SIGINT)
+            return super().gradient(*arguments)
+
+    options = {"epochs": 3, "batch_size": 20, "seed": 0}
+    whole = train(start(), ROWS, MeanRule(1.0), **options)
+    options["checkpoint"] = tmp_path / "state"
+    for expected in ("interrupted", "epochs"):
+        done = train(start(), ROWS, Interrupting(1.0), **options)
+        assert done.stopped == expected
+    assert len(calls) == 9
+    assert mean(done) == mean(whole) and done.trace.objective == whole.trace.objective
+
+
+@pytest.mark.parametrize("update", [1, 2, 3, 4])
+def test_time_that_ends_in_any_update_leaves_a_state_to_go_on_from(
+    update: int, tmp_path: Path
+) -> None:
+    calls: list[None] = []
+
+    @dataclass(frozen=True)
+    class Long(MeanRule):
+        def gradient_within(self, *arguments) -> GradientEstimate | None:
+            calls.append(None)
+            if len(calls) == update:
+                while not arguments[-1].expired:
+                    time.sleep(0.01)
+                return None
+            return super().gradient_within(*arguments)
+
+    options = {"epochs": 3, "batch_size": 20, "seed": 0}
+    whole = train(start(), ROWS, MeanRule(1.0), **options)
+    options["checkpoint"] = tmp_path / "state"
+    run = Run(Budget(seconds=0.3).start(), silent, Trace())
+    assert train(start(), ROWS, Long(1.0), run=run, **options).stopped == "seconds"
+    done = train(start(), ROWS, Long(1.0), **options)
+    assert len(calls) == 10
+    assert mean(done) == mean(whole) and done.trace.objective == whole.trace.objective
+
+
 def test_an_interrupt_within_the_score_leaves_no_half_epoch(tmp_path: Path) -> None:
     def score(model, rows) -> float:
         calls.append(None)

@@ -214,7 +214,7 @@ class SigmoidBeliefNetwork(_NetworkResults, FeatureTransformer, TrainedEstimator
         return min(max(-(-updates // per_epoch), _FEWEST_EPOCHS), _MOST_EPOCHS)
 
     def _begin(self, rows: Array, rng: np.random.Generator) -> SigmoidNetwork:
-        clock = Budget(seconds=self.seconds).start()
+        clock = self._search_clock()
         best, highest = self._first_network(rows, rng, 0), -np.inf
         family = self._family(best)
         searched = self._judges(best) and not (family.costly or self.ard or self.start is not None)
@@ -246,9 +246,10 @@ class SigmoidBeliefNetwork(_NetworkResults, FeatureTransformer, TrainedEstimator
         rng: np.random.Generator,
     ) -> SigmoidNetwork:  # fmt: skip
         """A start after a short training at the first rate, which may take its share of half the
-        time limit.
+        time limit, if that ends the search.
         """
-        seconds = None if self.seconds is None else 0.5 * self.seconds / self.n_init
+        whole = self.seconds is None or self.checkpoint is not None
+        seconds = None if whole else 0.5 * self.seconds / self.n_init
         per_epoch = -(-len(rows) // self.batch_size)
         done = train(
             network, rows, rule, optimiser=self._optimiser("constant"),

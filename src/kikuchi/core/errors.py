@@ -76,6 +76,10 @@ class MethodError(KikuchiError, ValueError):
     """An unknown method or option, or a value that the option does not take."""
 
 
+class StartError(MethodError):
+    """A run cannot go on from the result that was given as its start."""
+
+
 class UnknownOptionError(MethodError, TypeError):
     """A keyword argument that an estimator does not have."""
 

@@ -262,11 +262,12 @@ class EnergyModel(FeatureTransformer, TrainedEstimator):
         pieces = rows.reshape(-1, random.shape[1])  # the frames, where rows are sequences
         if self._start == "rows":
             return directions_of_rows(pieces, random, rng)
-        clock, run = Budget(seconds=self.seconds).start(), super()._run()
+        clock, run = self._search_clock(), super()._run()
+        most = _START_SHARE * clock.seconds_left
 
         def going() -> bool:
             run.progress(0, self._epochs(rows), residual=None, objective=None)
-            return self.seconds is None or clock.seconds < _START_SHARE * self.seconds
+            return clock.seconds < most
 
         with limited_threads(self.threads), phase("start by ICA"):
             filters = independent_components(pieces, random, rng, going)

@@ -110,7 +110,7 @@ class _FlowEstimator(FeatureTransformer, FlowOptions):
         order = rng.permutation(len(rows)) if held else np.arange(len(rows))
         self._split = order[held:], order[:held]
         learnt, judged = rows[order[held:]], rows[order[:held]] if held else None
-        self._clock = Budget(seconds=self.seconds).start()
+        self._clock = self._search_clock()
         with limited_threads(self.threads):
             start, mixture, beside = self._starts(learnt, judged, seed)
         self._spent = self._clock.seconds

@@ -237,8 +237,7 @@ class FlowHMM(_FlowChainFit, HMM):
                 f"column {int(np.argmax(told.cells > 0))} holds whole numbers only, whose density "
                 "is unbounded; add uniform noise in [0, 1) to it"
             )
-        limit = self.seconds if self.checkpoint is None else None
-        self._clock = Budget(seconds=limit).start()
+        self._clock = self._search_clock()
         self._split(sequences, rng)
         hmm = self._liked_gaussians(told, int(rng.integers(2**31)))
         parts = hmm.emission
@@ -257,9 +256,7 @@ class FlowHMM(_FlowChainFit, HMM):
         return model
 
     def _left(self) -> float | None:
-        """Seconds that are left to the beginning; with a checkpoint it is not cut short, so that a
-        fit that goes on has begun where an unbroken one does.
-        """
+        """Seconds that are left to the beginning."""
         seconds = self._clock.seconds_left
         return None if np.isinf(seconds) else max(seconds, 1e-3)
 

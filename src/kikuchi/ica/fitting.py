@@ -417,9 +417,10 @@ def fit_all(
     seconds: float | None,
     progress: Progress = silent,
     checkpoint: Checkpoint | None = None,
-) -> list[RestartFit]:
-    """All restarts, in processes of their own if more than one is allowed. Those that the time
-    does not allow are left out; the first is always made.
+) -> tuple[list[RestartFit], bool]:
+    """All restarts, in processes of their own if more than one is allowed, and whether Ctrl-C cut
+    those after the first short. Those that the time does not allow are left out; the first is
+    always made.
 
     `progress` is told of iterations, and of restarts while those run in other processes. With a
     checkpoint, restarts that it holds are not repeated, and the one that was cut short goes on
@@ -447,11 +448,12 @@ def fit_all(
 
     if 0 not in fits:
         keep(0, here(tasks[0]))
+    interrupted = False
     rest = [number for number in range(len(tasks)) if number not in fits]
     if rest and fits[0].complete:
         items = [limited(number) for number in rest]
         alone = in_this_process(processes)
-        parallel_map(
+        done = parallel_map(
             here if alone else fit_once,
             items,
             processes=processes,
@@ -459,7 +461,8 @@ def fit_all(
             progress=silent if alone else progress,
             finished=lambda k, fit: keep(rest[k], fit),
         )
-    return [fits[number] for number in sorted(fits)]
+        interrupted = done.stopped == "interrupted"
+    return [fits[number] for number in sorted(fits)], interrupted
 
 
 def choose_fit(

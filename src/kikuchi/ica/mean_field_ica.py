@@ -32,7 +32,7 @@ from kikuchi.ica.order import Choice, choose_sources
 from kikuchi.ica.posteriors.posterior import Moments, Posterior, parse_posterior
 from kikuchi.ica.priors.mixture import MixturePrior
 from kikuchi.ica.priors.prior import AUTO, SourcePrior, as_priors
-from kikuchi.ica.restarts import RestartFit, collapsed_sources, read_precision
+from kikuchi.ica.restarts import CUT_SHORT, RestartFit, collapsed_sources, read_precision
 from kikuchi.ica.scoring import Precision, has_enough_samples
 from kikuchi.ica.statistics import Statistics
 from kikuchi.training.checkpoint import Arrays, part, prefixed
@@ -159,11 +159,15 @@ class MeanFieldICA(IcaEstimator):
         check_optimiser(optimiser, posterior, rules, priors, self._noise())
         tasks = self._tasks(data, priors, rules, models, columns)
         checkpoint = fit_checkpoint(self, rows)
-        fits = fit_all(tasks, self.processes, self.seconds, self._run().progress, checkpoint)
+        fits, interrupted = fit_all(
+            tasks, self.processes, self.seconds, self._run().progress, checkpoint
+        )
         best, evidence = choose_fit(fits, data, posterior)
         self.restarts_, self.posterior_ = fits, posterior.text
         self.selection_ = evidence.method
         self.trace_, self.stopped_, self.converged_ = best.trace, best.stopped, best.converged
+        if interrupted:
+            self.stopped_, self.converged_ = "interrupted", False
         self.n_iter_ = max(1, best.trace.iterations[-1] if len(best.trace) else 0)
         self._keep(best.model, best.precision)
         rng = np.random.default_rng(tasks[0].seed)
@@ -283,8 +287,8 @@ class MeanFieldICA(IcaEstimator):
 
     def _warn(self, best: RestartFit, asked: int, tol: float, better: Sequence[str]) -> None:
         texts = []
-        if not best.complete:
-            texts.append(f"stopped early ({best.stopped}): the best so far is kept")
+        if self.stopped_ in CUT_SHORT:
+            texts.append(f"stopped early ({self.stopped_}): the best so far is kept")
         elif best.stopped == "unresolved":
             sources = [] if best.precision is None else best.precision.open_sources
             if sources:

@@ -261,7 +261,8 @@ class _Chains:
         if self.kept < self.thin:  # even a run cut short records one state, so has an answer
             self.sweeper.sample(self.thin - self.kept, self.thin)
         rhat, ess = self._diagnose()
-        converged = rhat is not None and float(rhat.max()) <= method.rhat
+        agree = rhat is not None and float(rhat.max()) <= method.rhat
+        converged = agree and self.run.stopped != "interrupted"
         if self.run.stopped == "iterations" and converged:
             self.run.stopped = "converged"
         state, score = self._best()

@@ -16,7 +16,7 @@ from kikuchi.core.lbfgs import Lbfgs, Objective
 from kikuchi.core.run import Step
 from kikuchi.engines.loops.em import ExpectationMaximisation, Model
 from kikuchi.engines.loops.lbfgs import HeldDescent
-from kikuchi.engines.loops.state import Held, State
+from kikuchi.engines.loops.state import Held, Part, State
 
 _ROUNDING = 1e-6  # fall of an objective, relative to its size, that may be rounding
 _WINDOW = 10  # iterations over which the gain of an ascent is judged
@@ -64,15 +64,17 @@ class SeriesEM(ExpectationMaximisation[Model]):
 
 @dataclass(eq=False, init=False)
 class GradientAscent(State):
-    """L-BFGS steps up the log-likelihood, `objective` being minus it per row with its gradient.
+    """L-BFGS steps up the log-likelihood, `objective` being minus it per row with its gradient, and
+    `beside` what that depends on beside the point.
 
     Where no step goes up, they have converged if the gradient is as small as a gain of `tol` makes
     it; otherwise they end, and `failure` is the reason.
     """
 
-    varying: ClassVar[tuple[str, ...]] = ("descent/moves", "descent/changes")
+    varying: ClassVar[tuple[str, ...]] = ("descent/moves", "descent/changes", "beside/")
 
     descent: Held[Lbfgs]
+    beside: Part
     done: int
 
     def __init__(
@@ -82,10 +84,12 @@ class GradientAscent(State):
         rows: int,
         tol: float,
         unpack: Callable[[Array], Any],
+        beside: Part | None = None,
     ) -> None:
         self.rows, self.unpack, self.failure = rows, unpack, ""
         self.flat = 10.0 * math.sqrt(max(tol, 1e-12))
         self.descent, self.done = HeldDescent(objective, start), 0
+        self.beside = beside or State()
 
     @property
     def now(self) -> Any:

@@ -191,7 +191,8 @@ class SequenceEstimator(Estimator):
         def unpack(vector: Array) -> Any:
             return self._unpack(model, vector)
 
-        return GradientAscent(objective, self._pack(model), count, self.tol, unpack)
+        beside = self._beside_model()
+        return GradientAscent(objective, self._pack(model), count, self.tol, unpack, beside)
 
     def _em(self, model: Any, sequences: Sequences) -> SeriesEM[Any]:
         em = SeriesEM(

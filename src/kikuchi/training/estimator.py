@@ -19,7 +19,7 @@ from typing import Any, ClassVar, Self
 
 import numpy as np
 
-from kikuchi.core.budget import Budget
+from kikuchi.core.budget import Budget, Clock
 from kikuchi.core.errors import (
     DataError,
     MethodError,
@@ -168,6 +168,12 @@ class Estimator(FitResults, BaseEstimator):  # type: ignore[misc]
     def _run(self) -> Run:
         """A run with the time limit and the progress of the options."""
         return Run(Budget(seconds=self.seconds).start(), self._told(), TrainingTrace())
+
+    def _search_clock(self) -> Clock:
+        """A clock of the search for a beginning, which the time limit ends. With a checkpoint it
+        does not, so that a fit that goes on has begun where an unbroken one does.
+        """
+        return Budget(seconds=self.seconds if self.checkpoint is None else None).start()
 
     def _told(self) -> Progress:
         """Who is told how far a fit is."""

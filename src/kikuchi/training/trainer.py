@@ -311,6 +311,7 @@ class _Trainer(State):
         self.compiled = not isinstance(rule, LossRule)  # the first update of a loss compiles it
         self.is_whole = False  # whether the next update can be taken from the state as it is
         self.within = False  # an epoch, whose rows are in order
+        self.rng_before = self.rng.bit_generator.state  # before the epoch
         self.shown = time.monotonic()
 
     @property
@@ -384,11 +385,11 @@ class _Trainer(State):
             return None
         if not self.within:
             if at.update == 0:
-                self.is_whole = False
+                self.is_whole, self.rng_before = False, self.rng.bit_generator.state
                 self._begin_epoch()
             at.order = np.random.default_rng(self.order_seed).permutation(self.n_rows)
             self.within = True
-        if at.update < self.per_epoch and not self._advance():  # Ctrl-C may end an epoch unjudged
+        if at.update < self.per_epoch and not self._advance():  # Ctrl-C may follow the last one
             at.update = 0
             return None
         self.interrupt.check()
@@ -442,8 +443,10 @@ class _Trainer(State):
         with nullcontext() if self.compiled else phase("compiling"):
             done = self.updates.advance(at, at.epoch >= self.first_averaged)
         self.compiled = True
-        if not done.updates:  # the time ended within an update; an epoch has its order already
-            self.is_whole = before > 0
+        if not done.updates:  # the time ended within an update, of which nothing remains
+            if not before:  # nor of the epoch
+                self.rng.bit_generator.state = self.rng_before
+            self.is_whole = True
             return True
         at.update += done.updates
         for objective in done.objectives:

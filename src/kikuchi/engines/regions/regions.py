@@ -14,7 +14,7 @@ import numpy as np
 
 from kikuchi.core.arrays import Array, Ints
 from kikuchi.core.budget import Clock
-from kikuchi.core.errors import MethodError
+from kikuchi.core.errors import StartError
 from kikuchi.core.numerics import log
 from kikuchi.core.run import StepAborted
 from kikuchi.engines.loops.state import State
@@ -128,9 +128,9 @@ class Regions(ABC):
             return np.where(after > -np.inf, log(b) + after - before, -np.inf)
 
 
-def other_regions() -> MethodError:
+def other_regions() -> StartError:
     """The error for a start from other regions."""
-    return MethodError(
+    return StartError(
         "start: it has other regions than this run; start from a result of the same method "
         "with the same regions and the same observed variables"
     )

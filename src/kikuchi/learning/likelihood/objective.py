@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from kikuchi.core.arrays import Array, Ints
 from kikuchi.core.budget import Budget, Clock
-from kikuchi.core.errors import BudgetError, DataError, KikuchiError, MethodError
+from kikuchi.core.errors import BudgetError, DataError, KikuchiError, MethodError, StartError
 from kikuchi.core.run import StepAborted
 from kikuchi.core.text import is_whole
 from kikuchi.engines.loops.state import Held, State
@@ -119,8 +119,12 @@ class InnerRuns(State):
         budget = Budget(seconds=left, bytes=limits.bytes)
         self.runs += 1
         start = self.start.value if evidence is None and self._keeps_its_kind else None
+        method = self._method()
         try:
-            beliefs = self._method().run(graph, evidence=evidence, budget=budget, start=start)
+            try:
+                beliefs = method.run(graph, evidence=evidence, budget=budget, start=start)
+            except StartError:  # the tables have changed which regions the method chooses
+                beliefs = method.run(graph, evidence=evidence, budget=budget)
         except BudgetError as error:
             passed_on(error, self.clock)
         if beliefs.stopped == "interrupted":

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import KW_ONLY, dataclass
 from typing import Any, ClassVar, Literal, NamedTuple, Self
 
 import numpy as np
 
 from kikuchi.core.arrays import Array, Ints
-from kikuchi.core.budget import Budget
 from kikuchi.core.errors import DataError, MethodError
 from kikuchi.core.log import warn_caller
 from kikuchi.core.methods import constructor
@@ -56,18 +54,20 @@ class _ChainsStatistics(NamedTuple):
 
 @dataclass(eq=False)
 class _Memory(State):
-    """Beliefs by the number of their sequence: those that the last expectation began with, which a
-    fit that goes on repeats, and those that the next one begins with.
+    """Beliefs by the number of their sequence that the next expectation begins with.
+
+    What `repeats` the last expectation when it goes on, as EM does, saves those which that one
+    began with.
     """
 
-    began: dict[str, Array]
+    beliefs: dict[str, Array]
 
     def __post_init__(self) -> None:
-        self.beliefs = dict(self.began)
+        self.began = dict(self.beliefs)
+        self.repeats = False
 
-    def load(self, arrays: Mapping[str, Array]) -> None:
-        super().load(arrays)
-        self.beliefs = dict(self.began)
+    def to_arrays(self) -> Arrays:
+        return _Memory(self.began).to_arrays() if self.repeats else super().to_arrays()
 
 
 class ChainsForecast(NamedTuple):
@@ -167,7 +167,7 @@ class FactorialHMM(ChainEstimator, Fitted[HiddenChains]):
             if self.start.sizes != tuple(self.chains):
                 raise DataError(f"start has chains {self.start.sizes}, asked for {self.chains}")
             return self.start
-        clock, highest = Budget(seconds=self.seconds).start(), -np.inf
+        clock, highest = self._search_clock(), -np.inf
         best = model = self._random(sequences, rng)
         for number in range(self.restarts):
             model = model if number == 0 else self._random(sequences, rng)
@@ -279,6 +279,10 @@ class FactorialHMM(ChainEstimator, Fitted[HiddenChains]):
         extra = self.pseudo_count
         slopes = [shares_slope(c, t, extra) for c, t in zip(counts, tables, strict=True)]
         return np.concatenate([*slopes, model.emission.gradient(statistics.emission)])
+
+    def _work(self, model: HiddenChains, sequences: Sequences, method: str) -> Any:
+        self._memory.repeats = method == "em"
+        return super()._work(model, sequences, method)
 
     def _beside_model(self) -> State:
         return self._memory

@@ -10,7 +10,6 @@ from typing import Any, ClassVar, Literal, NamedTuple, Self
 import numpy as np
 
 from kikuchi.core.arrays import Array, Ints
-from kikuchi.core.budget import Budget
 from kikuchi.core.errors import DataError
 from kikuchi.core.options import option
 from kikuchi.core.seeds import Seed, generator
@@ -167,7 +166,7 @@ class HMM(ChainEstimator, Fitted[HiddenMarkov]):
         best, highest = self._guess(sequences.stacked(), rng), -np.inf
         if self.restarts == 1 or self.states == 1 or self.emission == "given":  # equal starts
             return best
-        model, clock = best, Budget(seconds=self.seconds).start()
+        model, clock = best, self._search_clock()
         for number in range(self.restarts):
             if number:
                 model = self._guess(sequences.stacked(), rng, random=True)
