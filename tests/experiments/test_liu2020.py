@@ -222,6 +222,7 @@ def test_complete_graph(nine: Outcome) -> None:
         assert log_z is not None and log_z < 6.0
 
 
+@pytest.mark.slow
 def test_complete_graph_of_sixteen() -> None:
     outcome = reproduce("LIU-E10", quick=True, seeds=1, processes=1)
     best = [row for row in outcome.rows() if row.quantity.endswith("6 hubs")]

@@ -61,6 +61,7 @@ def singular() -> Outcome:
     return reproduce("LIU-E1", seeds=6, quick=True, processes=1)
 
 
+@pytest.mark.slow
 def test_singular_values(singular: Outcome) -> None:
     assert disagreements(singular) == []
     for one in singular.finished:

@@ -41,6 +41,7 @@ def test_all_learners_find_recorded_sources(tmp_path: Path) -> None:
     assert "contrastive" in to_svg(SourceSeparation().figure(finished))
 
 
+@pytest.mark.slow
 def test_a_run_learns_the_same_beside_others(tmp_path: Path) -> None:
     """Runs of a case share a compiled loop and nothing else; exact learning has no random keys."""
     few = separated(tmp_path, updates=20, runs=1)[0].result["distances"]

@@ -133,7 +133,9 @@ class Estimator(FitResults, BaseEstimator):  # type: ignore[misc]
         None, "Time limit in seconds; compiling is not counted.", above=0
     )
     checkpoint: str | PathLike[str] | None = option(
-        None, "File of the fit so far; a fit that was killed goes on from there."
+        None,
+        "File of the fit so far; a fit that was killed goes on from there. The search for a start "
+        "is then not cut short by `seconds`, so that it ends as an unbroken fit does.",
     )
     random_state: RandomState = option(None, "Seed of everything random.")
     verbose: int = option(0, "Print progress if above 0.", low=0)
