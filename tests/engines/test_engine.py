@@ -191,3 +191,17 @@ def test_a_text_is_the_option_start_and_anything_else_is_refused() -> None:
         kk.infer(grid, "bp", start="uniform")
     with pytest.raises(MethodError, match="start must be the result of an earlier run, got int"):
         kk.infer(grid, "bp", start=3)  # type: ignore[arg-type]
+
+
+def test_a_result_of_regions_does_not_keep_the_lists_of_its_sweeps() -> None:
+    engine = kk.infer(kk.grid(3, 3, seed=0), "gbp")._start.engine
+    assert engine._sweeps is None and engine.sweep(0.5) < 1e-8
+
+
+@pytest.mark.parametrize("text", ["bp", "trw", "gbp", "kikuchi", "mf"])
+def test_a_start_may_have_no_factor_left(text: str) -> None:
+    pair = kk.FactorGraph([2, 2], [((0, 1), [[1, 2], [3, 4]])])
+    before = kk.infer(pair, text, evidence={0: 0, 1: 1})
+    assert kk.infer(pair, text, start=before).log_z == kk.infer(pair, text).log_z
+    with pytest.raises(MethodError, match="other variables or factors"):
+        kk.infer(kk.grid(2, 2, seed=0), text, start=before)

@@ -11,7 +11,7 @@ import math
 from dataclasses import dataclass
 from typing import Protocol
 
-from kikuchi.core.arrays import Array, Mask
+from kikuchi.core.arrays import Array
 from kikuchi.core.budget import Clock
 from kikuchi.engines.loops.state import State
 from kikuchi.engines.response.linear_response import Response
@@ -46,13 +46,6 @@ class Engine(Protocol):
 
     def response(self) -> Response:
         """Return how the marginals at this fixed point move with the tables."""
-
-
-class ClampableEngine(Engine, Protocol):
-    """An engine that can hold the marginals of some variables fixed."""
-
-    def clamp(self, variables: Mask, marginals: Array) -> None:
-        """Clamp `variables` from now on, at the flat `marginals` (of the others any)."""
 
 
 @dataclass(frozen=True)

@@ -80,6 +80,7 @@ class GeneralisedBP(EngineMethod):
         start_regions(engine, run)
         state, limit = _Beliefs(beliefs.b), self.max_iterations
         ended = iterate_to_best(self._sweep(engine), state, run, tol=self.tol, limit=limit)
+        engine.rest()
         diverged = mark_diverged(beliefs, run) if ended.converged else False
         return engine, replace(ended, converged=ended.converged and not diverged)
 

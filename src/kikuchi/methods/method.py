@@ -220,8 +220,10 @@ class Method(Configured, ABC):
             warn_outside_bounds(reduced.graph, solution)
         return self._answer(reduced, solution, run)
 
-    def _start_of(self, given: Beliefs | Start, graph: FactorGraph) -> Start:
-        """What a run on `graph` can go on from, in the result of an earlier run."""
+    def _start_of(self, given: Beliefs | Start, graph: FactorGraph) -> Start | None:
+        """What a run on `graph` can go on from, in the result of an earlier run; None if that had
+        no factor left.
+        """
         if not isinstance(given, Beliefs | Start):
             raise MethodError(
                 f"start must be the result of an earlier run, got {type(given).__name__}"
@@ -233,6 +235,11 @@ class Method(Configured, ABC):
                 f"{', '.join(able)}"
             )
         start = given if isinstance(given, Start) else given._start
+        if start is None and isinstance(given, Beliefs):
+            before = given.graph.reduce(given.evidence)
+            if not before.graph.n_factors:
+                Start(before, given.method).require_scopes(graph)
+                return None
         if start is None:
             raise MethodError(
                 f"start: a result of {given.method} holds nothing to start from; start from one of "

@@ -163,6 +163,10 @@ class PropagatedRegions(Regions):
             self._sweeps = damping, sweeps
         return self._sweeps[1]
 
+    def rest(self) -> None:
+        """Forget what each message enters, which is large, until the next sweep."""
+        self._sweeps = None
+
     def sweep(self, damping: float = 0.0) -> float:
         """One sweep over all edges; answers the largest disagreement."""
         try:
