@@ -31,7 +31,7 @@ EXTRAS = ("learn", "fmri", "cluster", "data", "dev")  # not docs and peers: tool
 FOLDERS = (
     "core", "graphs", "engines", "methods", "brackets", "query", "training", "learning",
     "boltzmann", "energy", "ica", "bayesnn", "temporal", "beliefnets", "flows", "neural", "data",
-    "plots", "cli",
+    "plots", "cli", "common", "experiments",
 )  # fmt: skip
 OLDEST_PYTHON = "3.11"
 PYTHONS = ("3.14", "3.13", "3.12", "3.11")
