@@ -248,8 +248,9 @@ class SigmoidBeliefNetwork(_NetworkResults, FeatureTransformer, TrainedEstimator
         """A start after a short training at the first rate, which may take its share of half the
         time limit, if that ends the search.
         """
-        whole = self.seconds is None or self.checkpoint is not None
-        seconds = None if whole else 0.5 * self.seconds / self.n_init
+        seconds = None
+        if self.seconds is not None and self.checkpoint is None:
+            seconds = 0.5 * self.seconds / self.n_init
         per_epoch = -(-len(rows) // self.batch_size)
         done = train(
             network, rows, rule, optimiser=self._optimiser("constant"),
