@@ -171,3 +171,22 @@ def test_a_state_within_scoring_is_like_one_before_it() -> None:
     again = AndersonScoring.from_state(within.state())
     assert np.array_equal(again.points, within.points) and len(again.steps) == 2
     assert AndersonScoring.from_state(before.state()).points == []
+
+
+def test_scoring_that_was_killed_after_its_last_state_finds_its_errors_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rng = np.random.default_rng(0)
+    rows = rng.laplace(size=(300, 2)) @ rng.normal(size=(2, 3)) + 0.1 * rng.normal(size=(300, 3))
+    whole = MeanFieldICA(2, optimiser="scoring", random_state=0).fit(rows)
+
+    def killed(*_: Any) -> None:
+        raise Crash
+
+    options: dict[str, Any] = {"optimiser": "scoring", "random_state": 0}
+    with monkeypatch.context() as patched, pytest.raises(Crash):
+        patched.setattr("kikuchi.ica.restarts.RestartFile.keep", killed)
+        MeanFieldICA(2, checkpoint=tmp_path / "fit", **options).fit(rows)
+    again = MeanFieldICA(2, checkpoint=tmp_path / "fit", **options).fit(rows)
+    assert np.array_equal(again.noise_error_, whole.noise_error_)
+    assert again.trace_.objective == whole.trace_.objective

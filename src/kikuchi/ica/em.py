@@ -122,7 +122,7 @@ class EMIteration(Rounds):
     """A model that is being fitted: the model so far, its moments and its objective.
 
     `begin` says by which optimiser; whoever takes a `step` decides when to stop. L-BFGS goes on
-    from the begin of a round.
+    from the begin of a round, scoring from that of its last step.
 
     Attributes
     ----------
@@ -374,6 +374,7 @@ class EMIteration(Rounds):
     def _scoring(self) -> Step | None:
         if self.ascent.now.is_stalled:
             return None
+        self.mark()  # what the last step finds beside the model is not saved, but found again
         prior = self.rules.mixing_prior
         start = self.moments.value
         now = evaluate(self.model, self.data, self.posterior, start, prior, self.pseudo)

@@ -105,6 +105,8 @@ def test_names_that_are_free_are_those_of_the_parts_too() -> None:
     class Outer(State):
         varying = ("more",)
         inner: Inner
+        each: tuple[Inner, ...]
 
-    assert names_of(Outer(Inner(np.zeros(1))), "varying") == ("more", "inner/rows")
-    assert names_of(Outer(Inner(np.zeros(1))), "logarithms") == ()
+    work = Outer(Inner(np.zeros(1)), (Inner(np.zeros(1)),))
+    assert names_of(work, "varying") == ("more", "inner/rows", "each/0/rows")
+    assert names_of(work, "logarithms") == ()

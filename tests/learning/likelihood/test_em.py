@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -293,3 +294,17 @@ def test_bad_options() -> None:
         EM(inference="what")
     with pytest.raises(MethodError, match="prior must be in"):
         VariationalEM(prior=0.0)
+
+
+def test_a_fit_that_had_ended_says_the_same_again(tmp_path: Path) -> None:
+    directed = kk.FactorGraph(
+        [3, 2], [((0,), np.ones(3)), ((0, 1), np.ones((3, 2)))], children=[0, 1]
+    )
+    undirected = kk.FactorGraph([2, 3], [((0, 1), np.ones((2, 3)))])
+    rows = [[0, 0], [1, 1], [0, 1], [1, 0]] * 4
+    for graph, gap in ((directed, [0, -1]), (undirected, [0, 0])):
+        learner, file = EM(tol=1e-2), tmp_path / f"{gap}"
+        first, again = (learner.fit(graph, [*rows, gap], checkpoint=file) for _ in range(2))
+        assert first.warnings and again.warnings == first.warnings
+        told = [(fit.converged, fit.stopped, fit.iterations) for fit in (first, again)]
+        assert told[0] == told[1]

@@ -4,6 +4,8 @@ differences of log-likelihoods summed over all states, optima against moments an
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 
@@ -486,3 +488,13 @@ def test_runs_go_on_from_arrays_where_a_variable_has_one_state(text: str) -> Non
     runs.keep()
     resumed.load(runs.to_arrays())
     assert resumed.run(graph).log_z == pytest.approx(np.log(6.0))
+
+
+def test_runs_that_follow_one_another_are_saved_where_tables_have_zeros(tmp_path: Path) -> None:
+    pairs = [((k, (k + 1) % 4), [[1.0, 1.0], [1.0, 0.0]]) for k in range(4)]
+    graph = kk.FactorGraph([2] * 4, [*pairs, ((0, 2), np.ones((2, 2)))])
+    rows = [[0, 0, 0, 0], [1, 0, 0, 0], [0, 1, 0, 1], [1, 0, 1, 0], [0, 0, 0, 1]] * 4
+    learner = GradientML(inference="kikuchi", l2=0.1, tol=1e-4)
+    first, again = (learner.fit(graph, rows, checkpoint=tmp_path / "fit") for _ in range(2))
+    assert first.converged and again.converged
+    assert np.array_equal(first.graph.log_tables, again.graph.log_tables)

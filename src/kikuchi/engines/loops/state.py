@@ -227,8 +227,12 @@ def names_of(work: Any, kind: str) -> tuple[str, ...]:
     """
     own: tuple[str, ...] = getattr(work, kind, ())
     for name, value in work._items() if isinstance(work, State) else ():
-        if isinstance(value, State):
-            own += tuple(f"{name}/{inner}" for inner in names_of(value, kind))
+        parts = {name: value}
+        if isinstance(value, tuple):
+            parts = {f"{name}/{number}": inner for number, inner in enumerate(value)}
+        for place, inner in parts.items():
+            if isinstance(inner, State):
+                own += tuple(f"{place}/{each}" for each in names_of(inner, kind))
     return own
 
 

@@ -10,7 +10,7 @@ Reference: HOJ-L2, LAW-L1, LIU-D8, LIU-L6, TEH-L2, TEH-L3.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, ClassVar, Literal
 
 import numpy as np
@@ -134,7 +134,10 @@ class VariationalEM(ExpectationLearner):
 
 @dataclass(eq=False)
 class _Engines(State):
+    """Inner inference, and what the free phase expects at the point."""
+
     engines: tuple[InnerRuns, ...] = ()
+    expected: Array = field(default_factory=lambda: np.zeros(0))
 
 
 class _Alternation(ExpectationMaximisation[Array], ABC):
@@ -152,7 +155,6 @@ class _Alternation(ExpectationMaximisation[Array], ABC):
             graph, data, learner.inference, learner.inference, run.clock, learner.on_divergence
         )
         self.inner = _Engines(() if engine is None else (engine,))
-        self.notes: list[str] = []
         super().__init__(
             _held_array(np.zeros(size), "point"),
             self._expect,
@@ -183,7 +185,7 @@ class _Alternation(ExpectationMaximisation[Array], ABC):
             objective=self.objective if np.isfinite(self.objective) else None,
             converged=ended.converged,
             iterations=ended.iterations,
-            warnings=self.notes + [text for engine in engines for text in engine.warnings],
+            warnings=self._notes() + [text for engine in engines for text in engine.warnings],
             diagnostics={
                 "e_step": self.e_step,
                 "inner_runs": sum(e.runs for e in engines),
@@ -211,6 +213,10 @@ class _Alternation(ExpectationMaximisation[Array], ABC):
     @abstractmethod
     def _tables(self) -> Array:
         """Log-tables of the current point."""
+
+    def _notes(self) -> list[str]:
+        """What a reader of the tables must know."""
+        return []
 
     def _diagnostics(self) -> dict[str, Any]:
         return {}
@@ -266,16 +272,22 @@ class _Frequencies(_Directed):
         return mean + prior, counts * self.data.total
 
     def _maximise(self, point: Array, counts: Array) -> Array:
+        return self._estimate(point, counts)[0]
+
+    def _estimate(self, point: Array, counts: Array) -> tuple[Array, int]:
+        """The next tables, and how many of their rows keep their values."""
         if self.ties is not None:
             counts = self.ties @ (self.ties.T @ counts)
-        tables, empty = self.tables.estimate(counts + self.pseudo, point)
-        self.notes = []
-        if empty:
-            self.notes.append(
-                f"table rows whose parents' states never occur in the data: {empty}; they keep "
-                "their values (give a prior)"
-            )
-        return tables
+        return self.tables.estimate(counts + self.pseudo, point)
+
+    def _notes(self) -> list[str]:
+        empty = self._estimate(self.now, self.statistics.now)[1] if self.begun else 0
+        if not empty:
+            return []
+        return [
+            f"table rows whose parents' states never occur in the data: {empty}; they keep their "
+            "values (give a prior)"
+        ]
 
     def _change(self, point: Array, objective: float, counts: Array) -> float:
         return float(np.abs(np.exp(point) - np.exp(self.now)).max(initial=0.0))
@@ -332,12 +344,11 @@ class _Generalised(_Alternation):
         )
         if engine is not None:
             self.inner.engines += (engine,)
-        self.expected = np.zeros(0)
 
     def learned(self) -> Learned:
         """As ever, but without convergence where there is no maximum."""
         learned = super().learned()
-        if len(self.expected) and self.begun:
+        if len(self.inner.expected) and self.begun:
             slope = self._slope(self.now, self.statistics.now)
             check_bounded(learned, self.run, self.graph, self.data, self.parameters, slope)
         return learned
@@ -352,7 +363,7 @@ class _Generalised(_Alternation):
     def _expect(self, point: Array) -> tuple[float, Array]:
         tables = self.parameters.tables(point)
         mean, counts = self.phase(tables, None)
-        log_z, self.expected = self.free(tables, None)
+        log_z, self.inner.expected = self.free(tables, None)
         return mean - log_z, counts * self.data.total
 
     def _maximise(self, point: Array, counts: Array) -> Array:
@@ -375,7 +386,7 @@ class _Generalised(_Alternation):
 
     def _slope(self, point: Array, counts: Array) -> Array:
         tables = self.parameters.tables(point)
-        return self.parameters.pull_back(tables, counts / self.data.total - self.expected)
+        return self.parameters.pull_back(tables, counts / self.data.total - self.inner.expected)
 
     def _tables(self) -> Array:
         return self.parameters.tables(self.now if self.begun else self.parameters.start)

@@ -13,7 +13,7 @@ import dataclasses
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, NoReturn
+from typing import Any, ClassVar, NoReturn
 
 import numpy as np
 from numpy.typing import NDArray
@@ -69,6 +69,8 @@ class InnerRuns(State):
     tol
         Inner inference need not be more precise than this; 0 for the tolerance of the method.
     """
+
+    logarithms: ClassVar[tuple[str, ...]] = ("start/log_tables", "start/messages")
 
     level: int
     runs: int
