@@ -10,13 +10,14 @@ Reference: HOJ-L2, LAW-L1, LIU-D8, LIU-L6, TEH-L2, TEH-L3.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Literal
 
 import numpy as np
 
 from kikuchi.core.arrays import Array
-from kikuchi.core.errors import MethodError, ModelError
+from kikuchi.core.errors import DataError, MethodError, ModelError
 from kikuchi.core.lbfgs import Lbfgs
 from kikuchi.core.numerics import log, xlogy
 from kikuchi.core.options import option
@@ -138,6 +139,13 @@ class _Engines(State):
 
     engines: tuple[InnerRuns, ...] = ()
     expected: Array = field(default_factory=lambda: np.zeros(0))
+
+    def load(self, arrays: Mapping[str, Array]) -> None:
+        """Take the values that `to_arrays` described."""
+        shape = self.expected.shape
+        super().load(arrays)
+        if self.expected.shape != shape:
+            raise DataError(f"its expected counts have shape {self.expected.shape}, not {shape}")
 
 
 class _Alternation(ExpectationMaximisation[Array], ABC):
@@ -344,11 +352,12 @@ class _Generalised(_Alternation):
         )
         if engine is not None:
             self.inner.engines += (engine,)
+        self.inner.expected = np.zeros(graph.log_tables.size)
 
     def learned(self) -> Learned:
         """As ever, but without convergence where there is no maximum."""
         learned = super().learned()
-        if len(self.inner.expected) and self.begun:
+        if self.begun:
             slope = self._slope(self.now, self.statistics.now)
             check_bounded(learned, self.run, self.graph, self.data, self.parameters, slope)
         return learned
