@@ -36,7 +36,7 @@ class PropagatedScaling(ObservedMarginalsMethod):
     """
 
     name: ClassVar[str] = "is-bp"
-    edge_bytes: ClassVar[int] = 142
+    edge_bytes: ClassVar[int] = 240
     objective_name: ClassVar[str] = "minus the Bethe dual value"
     exactness = "forests"
     parallel: ClassVar[bool] = False
