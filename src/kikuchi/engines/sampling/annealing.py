@@ -19,7 +19,7 @@ from scipy.optimize import brentq
 from scipy.special import log_expit, stdtrit
 
 from kikuchi.core.arrays import Array
-from kikuchi.core.errors import MethodError
+from kikuchi.core.errors import DataError, MethodError
 from kikuchi.core.numerics import logsumexp
 
 Schedule = Literal["linear", "sigmoid", "dense-start"]
@@ -96,6 +96,9 @@ class LogZ:
         weights: dict[str, Any] = {
             name: np.asarray(arrays.get(name, np.empty(0))) for name in ("forward", "reverse")
         }
+        for name in ("estimate", "lower", "upper", "confidence", "certain_lower", "certain_upper"):
+            if not isinstance(facts[name], int | float):
+                raise DataError(f"its log_z has {name} {facts[name]!r}, which is not a number")
         return cls(**facts, **weights)
 
 
