@@ -7,6 +7,7 @@ the new factor is the one with which f has the mean and the variance of the tilt
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from typing import Generic, NamedTuple, TypeVar
 
 import numpy as np
@@ -19,7 +20,7 @@ _HALVINGS = 20  # of a step that leaves no proper Gaussian
 P = TypeVar("P")
 
 
-class SiteModel(Generic[P]):
+class SiteModel(ABC, Generic[P]):
     """A Gaussian and its sites; factors are arrays (..., 2) of precisions and shifts.
 
     Attributes
@@ -31,17 +32,17 @@ class SiteModel(Generic[P]):
 
     least: float | None = None
 
+    @abstractmethod
     def condition(self, factors: Array) -> P:
         """Return the Gaussian with these factors; refuse those that leave no proper one."""
-        raise NotImplementedError
 
+    @abstractmethod
     def marginals(self, posterior: P) -> tuple[Array, Array]:
         """Return mean and variance of f of each site."""
-        raise NotImplementedError
 
+    @abstractmethod
     def tilted(self, mean: Array, variance: Array) -> tuple[Array, Array, Array]:
         """Return log-mass, mean and variance of cavities times their sites."""
-        raise NotImplementedError
 
     def cavities(self, factors: Array, mean: Array, variance: Array) -> tuple[Array, Array]:
         """Return mean and variance of each cavity, from the marginals."""
