@@ -60,7 +60,7 @@ def trained_machine() -> Figure:
     from kikuchi.data.digits import digits
 
     rows = digits("sklearn").thresholded().pixels
-    rbm = RBM(80, learner="pcd:k=5", learning_rate=0.05, epochs=300, random_state=0).fit(rows)
+    rbm = RBM(80, learner="pcd:k=5", learning_rate=0.05, max_iter=300, random_state=0).fit(rows)
     groups = {  # dark strokes on white
         "data": 1 - rows[:10],
         "reconstructions": 1 - rbm.reconstruct(rows[:10]),
@@ -95,7 +95,7 @@ def learnt_filters() -> Figure:
     )
     model = ExpertICA(
         n_features=240, learner="cd:leapfrogs=10,radial=true", optimiser="adam", momentum=0.0,
-        learning_rate=0.003, schedule="cosine", epochs=10, random_state=0,
+        learning_rate=0.003, schedule="cosine", max_iter=10, random_state=0,
     ).fit(found)  # fmt: skip
     filters = evaluate(model, found.rows, shape=(12, 12)).filters
     scaled = filters / np.abs(filters).max(axis=1, keepdims=True)

@@ -23,7 +23,7 @@ def rows():
 
 
 def net(posterior="mean-field", **options):
-    given = {"layers": (3,), "epochs": 40, "learning_rate": 0.1, "batch_size": 30}
+    given = {"layers": (3,), "max_iter": 40, "learning_rate": 0.1, "batch_size": 30}
     return SigmoidBeliefNetwork(posterior=posterior, random_state=0, **{**given, **options})
 
 
@@ -141,7 +141,7 @@ def test_evidence_on_any_units(rows):
 
 
 def test_units_that_are_not_needed_are_switched_off(rows):
-    long = {"layers": (8,), "epochs": 150, "schedule": "constant"}
+    long = {"layers": (8,), "max_iter": 150, "schedule": "constant"}
     wide, plain = net(ard=True, **long).fit(rows), net(**long).fit(rows)
     assert len(wide.switched_off_) == 6 > len(plain.switched_off_)
     assert any("switched off" in remark for remark in wide.warnings_)
@@ -171,13 +171,13 @@ def test_time_limits_hold_within_an_update(posterior, rows, tmp_path):
     checkpoint learns the same as an unbroken one.
     """
     wide = (np.random.default_rng(0).random((300, 40)) < 0.3).astype(float)
-    net(posterior, layers=(2,), epochs=1).fit(wide[:2])  # compile
-    slow = net(posterior, layers=(30,), seconds=0.3, batch_size=300, epochs=500)
+    net(posterior, layers=(2,), max_iter=1).fit(wide[:2])  # compile
+    slow = net(posterior, layers=(30,), seconds=0.3, batch_size=300, max_iter=500)
     begun = time.perf_counter()
     slow.fit(wide)
     assert slow.stopped_ == "seconds" and time.perf_counter() - begun < 1.5
     some, place = rows[:40], tmp_path / "part"
-    options = {"epochs": 2, "batch_size": 15, "n_init": 1, "validation_fraction": 0.0}
+    options = {"max_iter": 2, "batch_size": 15, "n_init": 1, "validation_fraction": 0.0}
     whole = net(posterior, **options).fit(some)
     clock = _CountedClock()
     with pytest.MonkeyPatch.context() as patch:
@@ -203,7 +203,7 @@ class _CountedClock:
 
 def test_scikit_learn_accepts_the_estimator():
     """Its checks have data of all kinds, which a threshold turns into bits."""
-    check_estimator(SigmoidBeliefNetwork((2,), threshold=0.0, epochs=2, random_state=0))
+    check_estimator(SigmoidBeliefNetwork((2,), threshold=0.0, max_iter=2, random_state=0))
 
 
 def test_what_is_refused(rows):
@@ -214,7 +214,7 @@ def test_what_is_refused(rows):
             net(layers=layers).fit(rows)
     with pytest.raises(MethodError, match="no posterior 'meanfield'"):
         net("meanfield").fit(rows)
-    fitted = net(layers=(25,), epochs=1).fit(rows)
+    fitted = net(layers=(25,), max_iter=1).fit(rows)
     with pytest.raises(BudgetError, match="25"):
         fitted.log_likelihood(rows[:1], "exact")
     with pytest.raises(MethodError, match="method is one of"):
@@ -244,20 +244,22 @@ def test_defaults_come_close_to_the_entropy_of_bars(posterior):
 
 
 def test_the_learner_follows_the_number_of_hidden_units(rows):
-    small = SigmoidBeliefNetwork((10,), epochs=1, random_state=0).fit(rows)
+    small = SigmoidBeliefNetwork((10,), max_iter=1, random_state=0).fit(rows)
     assert small.score_kind_ == "log-likelihood"
     assert small.trace_.objective_name == "bound per row"
-    large = SigmoidBeliefNetwork((11,), epochs=1, random_state=0).fit(rows)
+    large = SigmoidBeliefNetwork((11,), max_iter=1, random_state=0).fit(rows)
     assert large.score_kind_ == "lower bound on the log-likelihood"
     assert large.trace_.objective_name == "importance-weighted bound per row"
-    chosen = SigmoidBeliefNetwork((11,), "mean-field", epochs=1, random_state=0).fit(rows)
+    chosen = SigmoidBeliefNetwork((11,), "mean-field", max_iter=1, random_state=0).fit(rows)
     assert chosen.trace_.objective_name == "bound per row"
 
 
 def test_fits_that_end_too_early_or_below_independent_bits_report_it(rows):
-    part = SigmoidBeliefNetwork((3,), epochs=5, learning_rate=0.003, random_state=0).fit(rows)
+    part = SigmoidBeliefNetwork((3,), max_iter=5, learning_rate=0.003, random_state=0).fit(rows)
     assert part.stopped_ == "epochs" and not part.converged_
     assert "still rising by more than 0.01 nats per row after 5 epochs" in part.warnings_[0]
     noise = (np.random.default_rng(0).random((300, 12)) < 0.5).astype(float)
     with pytest.warns(ConvergenceWarning, match="below .* of independent bits; raise n_init"):
-        SigmoidBeliefNetwork((8,), epochs=2, learning_rate=5.0, n_init=1, random_state=0).fit(noise)
+        SigmoidBeliefNetwork((8,), max_iter=2, learning_rate=5.0, n_init=1, random_state=0).fit(
+            noise
+        )

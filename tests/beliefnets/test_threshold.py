@@ -114,7 +114,7 @@ def test_margins_meet_their_optimality_conditions(xor):
 def test_classes_committees_layers_and_files(xor, tmp_path):
     X, y = xor
     clf = ThresholdNetworkClassifier(
-        hidden=10, networks=4, committee=3, rounds=4, random_state=0
+        hidden=10, networks=4, committee=3, max_iter=4, random_state=0
     ).fit(X, y)
     assert clf.score(X, y) > 0.8 and len(clf.networks_) == 3
     assert np.all(np.diff(clf.validation_errors_) >= 0)
@@ -122,7 +122,7 @@ def test_classes_committees_layers_and_files(xor, tmp_path):
     again = ThresholdNetworkClassifier.load(tmp_path / "net.safetensors")
     assert np.array_equal(again.predict(X), clf.predict(X))
     rings = np.digitize(np.hypot(*X.T), [0.5, 0.9])
-    deep = ThresholdNetworkClassifier(hidden=(12, 6), rounds=4, random_state=0).fit(X, rings)
+    deep = ThresholdNetworkClassifier(hidden=(12, 6), max_iter=4, random_state=0).fit(X, rings)
     assert deep.decision_function(X).shape == (150, 3) and deep.score(X, rings) > 0.5
 
 
@@ -133,7 +133,7 @@ def test_perceptrons_learn(xor):
 
 
 def test_scikit_learn_accepts_the_classifier():
-    check_estimator(ThresholdNetworkClassifier(hidden=6, rounds=3, random_state=0))
+    check_estimator(ThresholdNetworkClassifier(hidden=6, max_iter=3, random_state=0))
 
 
 def test_what_is_refused(xor):
@@ -153,7 +153,7 @@ def test_what_is_refused(xor):
 def test_inputs_are_centred_and_scaled(xor, scaling, size):
     X, y = xor
     units = np.array([1000.0, 0.01])
-    options = {"scaling": scaling, "rounds": 1, "random_state": 0}
+    options = {"scaling": scaling, "max_iter": 1, "random_state": 0}
     clf = ThresholdNetworkClassifier(4, **options).fit(X, y)
     white = (X - clf._middle) / clf._scale
     assert white.mean(axis=0) == pytest.approx(0.0, abs=1e-12)

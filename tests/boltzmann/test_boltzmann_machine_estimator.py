@@ -17,7 +17,7 @@ ROWS = PATTERNS[np.random.default_rng(0).integers(0, 3, 200)]
 
 
 def test_scikit_learn_accepts_the_estimator() -> None:
-    check_estimator(BoltzmannMachine(2, epochs=1, limits="data", random_state=0))
+    check_estimator(BoltzmannMachine(2, max_iter=1, limits="data", random_state=0))
 
 
 @pytest.mark.parametrize("architecture", ["brf", "hrf", "poe", "fcrf"])
@@ -25,8 +25,8 @@ def test_scikit_learn_accepts_the_estimator() -> None:
 def test_every_architecture_learns(architecture: str, learner: str) -> None:
     """WH-M1, WH-M2."""
     options = {"architecture": architecture, "learner": learner, "random_state": 0}
-    machine = BoltzmannMachine(3, epochs=15, dtype="float64", **options).fit(ROWS)
-    start = BoltzmannMachine(3, epochs=1, learning_rate=1e-9, **options).fit(ROWS)
+    machine = BoltzmannMachine(3, max_iter=15, dtype="float64", **options).fit(ROWS)
+    start = BoltzmannMachine(3, max_iter=1, learning_rate=1e-9, **options).fit(ROWS)
     assert machine.machine_.architecture == architecture
     gain = (
         log_likelihood(machine.machine_, ROWS).mean() - log_likelihood(start.machine_, ROWS).mean()
@@ -50,7 +50,7 @@ def test_exact_energy_gives_exact_answers(tmp_path: Path) -> None:
 
 
 def test_mean_field_free_energy_is_never_below_the_exact_one() -> None:
-    machine = BoltzmannMachine(4, architecture="fcrf", random_state=0, epochs=30).fit(ROWS)
+    machine = BoltzmannMachine(4, architecture="fcrf", random_state=0, max_iter=30).fit(ROWS)
     exact = -clamped(machine.machine_, ROWS).log_weights
     assert np.all(machine.free_energy(ROWS) >= exact - 1e-5)
 

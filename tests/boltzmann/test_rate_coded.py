@@ -180,7 +180,7 @@ def test_machines_without_replicas_are_refused() -> None:
 def test_conventions_of_scikit_learn() -> None:
     from sklearn.utils.estimator_checks import check_estimator
 
-    check_estimator(RateCodedRBM(5, limits="data", epochs=3))
+    check_estimator(RateCodedRBM(5, limits="data", max_iter=3))
 
 
 @pytest.fixture(scope="module")
@@ -200,7 +200,7 @@ def error_of(rbm: RateCodedRBM, rows: Array) -> float:
 @pytest.mark.parametrize("nonnegative", [False, True])
 def test_patterns_are_reconstructed(patterns: Array, nonnegative: bool) -> None:
     rbm = RateCodedRBM(
-        8, nonnegative=nonnegative, learning_rate=0.01, epochs=400, random_state=0
+        8, nonnegative=nonnegative, learning_rate=0.01, max_iter=400, random_state=0
     ).fit(patterns)
     variance = patterns.var(axis=0).mean()
     assert error_of(rbm, patterns) < (0.35 if nonnegative else 0.15) * variance
@@ -216,7 +216,7 @@ def test_patterns_are_reconstructed(patterns: Array, nonnegative: bool) -> None:
 def test_scores_are_enumerated_probabilities() -> None:
     """log P of counts by summing the joint of the replicas over hidden counts, up to log Z."""
     rng = np.random.default_rng(5)
-    rbm = RateCodedRBM(2, visible_replicas=2, hidden_replicas=3, epochs=1, dtype="float64")
+    rbm = RateCodedRBM(2, visible_replicas=2, hidden_replicas=3, max_iter=1, dtype="float64")
     rbm.fit(rng.random((4, 3)))
     rbm.machine_ = small(rng)
     joint = joint_of_replicas(rbm.machine_)
@@ -231,7 +231,7 @@ def test_scores_are_enumerated_probabilities() -> None:
 def test_samples_follow_the_model() -> None:
     """Means of Gibbs samples against enumeration, within five standard errors."""
     rng = np.random.default_rng(6)
-    rbm = RateCodedRBM(2, visible_replicas=2, hidden_replicas=3, epochs=1, dtype="float64")
+    rbm = RateCodedRBM(2, visible_replicas=2, hidden_replicas=3, max_iter=1, dtype="float64")
     rbm.fit(rng.random((4, 3)))
     rbm.machine_ = small(rng)
     mean = sum(p * np.array(state[:3]) / 2 for state, p in joint_of_replicas(rbm.machine_).items())
@@ -246,7 +246,7 @@ def test_samples_follow_the_model() -> None:
 def test_training_begins_at_the_mean(patterns: Array, nonnegative: bool) -> None:
     """Before anything is learnt, the mean row is its own reconstruction."""
     rbm = RateCodedRBM(
-        9, nonnegative=nonnegative, learning_rate=1e-12, epochs=1, dtype="float64", random_state=0
+        9, nonnegative=nonnegative, learning_rate=1e-12, max_iter=1, dtype="float64", random_state=0
     ).fit(patterns)
     mean = patterns.mean(axis=0, keepdims=True)
     np.testing.assert_allclose(rbm.reconstruct(mean), mean, atol=1e-8)
@@ -256,7 +256,7 @@ def test_training_begins_at_the_mean(patterns: Array, nonnegative: bool) -> None
 
 def test_limits_of_the_data(patterns: Array) -> None:
     """Grey values 0..255 with their limits are the same data."""
-    settings: dict[str, Any] = {"n_hidden": 3, "epochs": 5, "random_state": 1, "dtype": "float64"}
+    settings: dict[str, Any] = {"n_hidden": 3, "max_iter": 5, "random_state": 1, "dtype": "float64"}
     one = RateCodedRBM(**settings).fit(patterns)
     other = RateCodedRBM(**settings, limits=(0, 255)).fit(255 * patterns)
     np.testing.assert_allclose(one.machine_.weights, other.machine_.weights, atol=1e-12)
@@ -277,7 +277,7 @@ def test_parts_of_the_data_one_after_the_other(patterns: Array) -> None:
 
 def test_collapse_is_told(patterns: Array) -> None:
     """Hidden units that begin far below 0 stay off."""
-    rbm = RateCodedRBM(4, hidden_start=-30.0, epochs=20, random_state=0).fit(patterns)
+    rbm = RateCodedRBM(4, hidden_start=-30.0, max_iter=20, random_state=0).fit(patterns)
     assert "collapsed" in rbm.warnings_[-1] and np.all(np.isfinite(rbm.transform(patterns)))
 
 
@@ -291,7 +291,7 @@ def test_collapse_is_told(patterns: Array) -> None:
         ({"dtype": "int8"}, [[0.5, 1.0]], "dtype"),
         ({"visible_replicas": 0}, [[0.5, 1.0]], "replicas"),
         ({"learning_rate": -1.0}, [[0.5, 1.0]], "learning_rate"),
-        ({"epochs": 0}, [[0.5, 1.0]], "epochs"),
+        ({"max_iter": 0}, [[0.5, 1.0]], "max_iter"),
         ({"n_hidden": -1}, [[0.5, 1.0]], "hidden"),
     ],
 )
@@ -301,7 +301,7 @@ def test_bad_settings_and_rows(settings: dict[str, Any], rows: list[Any], messag
 
 
 def test_bad_shares_are_refused(patterns: Array) -> None:
-    rbm = RateCodedRBM(3, epochs=1).fit(patterns)
+    rbm = RateCodedRBM(3, max_iter=1).fit(patterns)
     with pytest.raises(DataError, match="3 hidden"):
         rbm.inverse_transform(np.ones((2, 4)))
     with pytest.raises(ValueError, match="features"):
@@ -309,7 +309,7 @@ def test_bad_shares_are_refused(patterns: Array) -> None:
 
 
 def test_files_hold_the_whole_estimator(patterns: Array, tmp_path: Path) -> None:
-    rbm = RateCodedRBM(3, epochs=5, limits=(0, 255), random_state=0).fit(255 * patterns)
+    rbm = RateCodedRBM(3, max_iter=5, limits=(0, 255), random_state=0).fit(255 * patterns)
     rbm.save(tmp_path / "rates.safetensors")
     again = RateCodedRBM.load(tmp_path / "rates.safetensors")
     assert again.limits_ == (0.0, 255.0) and again.get_params()["hidden_replicas"] == 100

@@ -87,7 +87,7 @@ FAMILIES = {
         ways=({"tol": 0.0}, {"tol": 0.0, "learner": "gradient"}),
     ),
     "thresholds": Family(
-        "beliefnets.ThresholdNetworkClassifier", (_ROWS, _CLASSES), "rounds", 10
+        "beliefnets.ThresholdNetworkClassifier", (_ROWS, _CLASSES), "max_iter", 10
     ),
     "state space": Family(
         "temporal.LinearGaussianSSM", (_WALK,), "max_iter", 15, ways=({"max_iter": 60, "tol": 0},)
@@ -117,7 +117,7 @@ FAMILIES = {
         "ica.BayesianICA", (_MIXED,), "max_iter", 10,
         ways=(
             {"n_sources": 3, "restarts": 2}, {"n_sources": 3, "adapt": True, "prune": "relevance"},
-            {"n_sources": 4, "sources": "bimodal", "inner_iterations": 3, "max_iter": 6},
+            {"n_sources": 4, "sources": "bimodal", "inner_max_iter": 3, "max_iter": 6},
         ),
     ),
     "factorial": Family(
@@ -130,37 +130,37 @@ FAMILIES = {
     "blood": Family("temporal.HaemodynamicHMM", (_WALK,), "max_iter", 5),
     "walks": Family("temporal.TemporalICA", (_WALK,), "max_iter", 5),
     "RBM": Family(
-        "boltzmann.RBM", (_BITS,), "epochs", 30, {"n_hidden": 3, **_BATCH},
+        "boltzmann.RBM", (_BITS,), "max_iter", 30, {"n_hidden": 3, **_BATCH},
         ways=({}, {"learner": "pcd", "momentum": 0.5}),
     ),
     "rates": Family(
-        "boltzmann.RateCodedRBM", (_RATES,), "epochs", 20, {"n_hidden": 3, **_BATCH}
+        "boltzmann.RateCodedRBM", (_RATES,), "max_iter", 20, {"n_hidden": 3, **_BATCH}
     ),
-    "machine": Family("boltzmann.BoltzmannMachine", (_BITS,), "epochs", 5, {"n_hidden": 3}),
-    "energy": Family("energy.EnergyModel", (_MIXED,), "epochs", 10, _BATCH),
+    "machine": Family("boltzmann.BoltzmannMachine", (_BITS,), "max_iter", 5, {"n_hidden": 3}),
+    "energy": Family("energy.EnergyModel", (_MIXED,), "max_iter", 10, _BATCH),
     "experts": Family(
-        "energy.ExpertICA", (_MIXED,), "epochs", 30,
+        "energy.ExpertICA", (_MIXED,), "max_iter", 30,
         {"n_features": 6, "learner": "cd:leapfrogs=3", **_BATCH},
     ),
     "chains": Family(
-        "energy.ExpertICA", (_MIXED,), "epochs", 30,
+        "energy.ExpertICA", (_MIXED,), "max_iter", 30,
         {"n_features": 6, "learner": "pcd:leapfrogs=3", "average": 0.5, **_BATCH},
     ),
     "beliefs": Family(
-        "beliefnets.SigmoidBeliefNetwork", (_BITS,), "epochs", 10, _BATCH
+        "beliefnets.SigmoidBeliefNetwork", (_BITS,), "max_iter", 10, _BATCH
     ),
-    "noisy or": Family("beliefnets.NoisyOrNetwork", (_BITS,), "epochs", 10, _BATCH),
+    "noisy or": Family("beliefnets.NoisyOrNetwork", (_BITS,), "max_iter", 10, _BATCH),
     "regression": Family("bayesnn.BayesianMLPRegressor", (_ROWS, _TARGETS), "max_iter", 15),
     "classes": Family("bayesnn.BayesianMLPClassifier", (_ROWS, _CLASSES), "max_iter", 15),
     "flow mixture": Family(
-        "flows.FlowMixture", (_MIXED,), "epochs", 6, _BATCH
+        "flows.FlowMixture", (_MIXED,), "max_iter", 6, _BATCH
     ),
     "latent mixture": Family(
-        "flows.LatentMixtureFlow", (_MIXED,), "epochs", 6, _BATCH
+        "flows.LatentMixtureFlow", (_MIXED,), "max_iter", 6, _BATCH
     ),
-    "transport": Family("flows.TransportGenerator", (_MIXED,), "epochs", 6, _BATCH),
+    "transport": Family("flows.TransportGenerator", (_MIXED,), "max_iter", 6, _BATCH),
     "flow chain": Family("flows.FlowHMM", (_WALK,), "max_iter", 4, {"states": 2}),
-    "flow classes": Family("flows.FlowClassifier", (_ROWS, _CLASSES), "epochs", 4, _BATCH),
+    "flow classes": Family("flows.FlowClassifier", (_ROWS, _CLASSES), "max_iter", 4, _BATCH),
     "labels": Family("temporal.ProbitFilter", (_ROWS, _CLASSES)),
 }  # fmt: skip
 

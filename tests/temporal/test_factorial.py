@@ -77,7 +77,7 @@ def test_exact_equals_enumeration_and_the_bound_is_below(lags: Any, categories: 
         assert np.allclose(ours, known)
     bounds = []
     for sweeps in range(1, 8):
-        found = mean_field_chains(model, rows, max_sweeps=sweeps)
+        found = mean_field_chains(model, rows, max_iter=sweeps)
         bounds.append(found.log_likelihood)
     assert max(bounds) <= log_z + 1e-9 and np.diff(bounds).min() > -1e-9
 
@@ -230,7 +230,7 @@ def test_learning_raises_the_bound_along_its_gradient(categories: int) -> None:
 
     def value(m: HiddenChains) -> float:
         return sum(
-            mean_field_chains(m, t, tol=1e-13, max_sweeps=5000, beliefs=b).log_likelihood
+            mean_field_chains(m, t, tol=1e-13, max_iter=5000, beliefs=b).log_likelihood
             for t, b in zip(sequences.tables, start, strict=True)
         )
 

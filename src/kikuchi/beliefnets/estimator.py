@@ -99,7 +99,7 @@ class SigmoidBeliefNetwork(_NetworkResults, FeatureTransformer, TrainedEstimator
     >>> rng = np.random.default_rng(0)
     >>> on = rng.integers(0, 2, size=(200, 1))
     >>> X = np.repeat(np.concatenate([on, 1 - on], axis=1), 2, axis=1).astype(float)
-    >>> net = SigmoidBeliefNetwork(layers=(2,), epochs=60, random_state=0).fit(X)
+    >>> net = SigmoidBeliefNetwork(layers=(2,), max_iter=60, random_state=0).fit(X)
     >>> bool(-np.log(2) - 0.05 < net.score(X) < -np.log(2) + 0.05), net.score_kind_
     (True, 'log-likelihood')
     >>> net.transform(X).shape, net.sample(3, random_state=0).shape
@@ -147,7 +147,7 @@ class SigmoidBeliefNetwork(_NetworkResults, FeatureTransformer, TrainedEstimator
     schedule: str = option("cosine", "How the rate changes, as of every trained estimator.")
     optimiser: str = option("adam", 'Optimiser: "sgd", or one of optax such as "adam:b1=0.8".')
     batch_size: int = option(50, "Rows of each update.", low=1)
-    epochs: int | None = option(  # type: ignore[assignment]
+    max_iter: int | None = option(  # type: ignore[assignment]
         None,
         "Maximum number of passes over the rows; none: as many as 4000 updates take (1000 "
         "with third-order and tree-mf, which fit rows one by one), between 20 and 1000.",
@@ -206,8 +206,8 @@ class SigmoidBeliefNetwork(_NetworkResults, FeatureTransformer, TrainedEstimator
         return (rows + 1.0) / 2.0 if self.units == "spins" else rows
 
     def _epochs(self, rows: Any) -> int:
-        if self.epochs is not None:
-            return self.epochs
+        if self.max_iter is not None:
+            return self.max_iter
         per_epoch = -(-len(rows) // self.batch_size)
         costly = self.posterior != AUTO and parse_posterior(self.posterior).costly
         updates = _FEW_UPDATES if costly else _UPDATES
@@ -354,7 +354,7 @@ class SigmoidBeliefNetwork(_NetworkResults, FeatureTransformer, TrainedEstimator
         if self.stopped_ == "epochs":
             rising = [
                 f"the score of held-out rows was still rising by more than {self.tol:g} nats per "
-                f"row after {self.n_iter_} epochs; raise epochs"
+                f"row after {self.n_iter_} epochs; raise max_iter"
             ]
         else:
             rising = []
@@ -365,7 +365,7 @@ class SigmoidBeliefNetwork(_NetworkResults, FeatureTransformer, TrainedEstimator
             return rising
         text = (
             f"held-out rows score {np.mean(bits + gain):.4g} nats, below {np.mean(bits):.4g} of "
-            "independent bits; raise n_init or epochs, lower learning_rate, or use fewer hidden "
+            "independent bits; raise n_init or max_iter, lower learning_rate, or use fewer hidden "
             "units"
         )
         warn_caller(f"{type(self).__name__}: {text}", ConvergenceWarning)

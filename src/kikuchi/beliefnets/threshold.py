@@ -191,7 +191,7 @@ class ThresholdNetworkClassifier(ClassifierMixin, Estimator):  # type: ignore[mi
     scaling: Literal["range", "standard"] = option(
         "range", "Scale of centred inputs: range (within -1 and 1) or standard (deviation 1)."
     )
-    rounds: int = option(7, "Rounds of inference and learning.", low=1)
+    max_iter: int = option(7, "Rounds of inference and learning.", low=1)
     networks: int = option(1, "Networks that are trained, each from a start of its own.", low=1)
     committee: int = option(1, "Networks that vote: those with fewest validation errors.", low=1)
     validation_fraction: float = option(
@@ -226,7 +226,7 @@ class ThresholdNetworkClassifier(ClassifierMixin, Estimator):  # type: ignore[mi
         run = self._run()
         run.trace.objective_name = "training errors"
         store = fit_store(self, np.column_stack([rows, codes]))
-        limit = self.networks * self.rounds
+        limit = self.networks * self.max_iter
         with limited_threads(1):
             ended = iterate(_Rounds.step, work, run, tol=0.0, limit=limit, store=store)
         if not len(work.kept):
@@ -234,7 +234,7 @@ class ThresholdNetworkClassifier(ClassifierMixin, Estimator):  # type: ignore[mi
         self._choose(work, rows, targets)
         stored = bool(np.all(self.training_errors_ == 0))
         whole = run.stopped in ("iterations", "diverged")
-        stopped = "converged" if stored and whole else "rounds" if whole else run.stopped
+        stopped = "converged" if stored and whole else "iterations" if whole else run.stopped
         remarks = [] if whole else [f"stopped early ({run.stopped}): the best so far is kept"]
         if not stored:
             worst = int(self.training_errors_.max())
@@ -373,13 +373,13 @@ class _Rounds(State):
 
     def load(self, arrays: Mapping[str, Array]) -> None:
         """Take the values that `to_arrays` described."""
-        begun = -(-int(arrays["done"]) // self.options.rounds)
+        begun = -(-int(arrays["done"]) // self.options.max_iter)
         check_sizes(arrays, {"kept": "networks weights"}, networks=begun, weights=self.current.size)
         super().load(arrays)
 
     def step(self) -> Step | None:
         """Take one round of one network after the other."""
-        rounds = self.options.rounds
+        rounds = self.options.max_iter
         if self.done == rounds * self.options.networks:
             return None
         number, turn = divmod(self.done, rounds)

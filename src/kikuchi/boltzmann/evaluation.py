@@ -115,7 +115,7 @@ def evaluate(
 
     >>> from kikuchi.boltzmann import RBM
     >>> rows = np.repeat([[1.0, 1.0, 0.0], [0.0, 0.0, 1.0]], 20, axis=0)
-    >>> rbm = RBM(2, learner="cd", learning_rate=0.5, epochs=50, random_state=0).fit(rows)
+    >>> rbm = RBM(2, learner="cd", learning_rate=0.5, max_iter=50, random_state=0).fit(rows)
     >>> evaluation = evaluate(rbm, rows, log_z="exact")
     >>> evaluation.log_z["method"], bool(evaluation.reconstruction < evaluation.spread)
     ('exact', True)

@@ -48,6 +48,21 @@ def option(
     return field(default=default, metadata={"help": help, **limits})
 
 
+def fixed(value: Any) -> Any:
+    """A field of a parent class that is no option of this one: it always has this value.
+
+    >>> @dataclass
+    ... class Sampler:
+    ...     rate: float = option(0.1, "step length", above=0)
+    >>> @dataclass
+    ... class UnitSampler(Sampler):
+    ...     rate: float = fixed(1.0)
+    >>> UnitSampler().rate, inspect.signature(UnitSampler).parameters
+    (1.0, mappingproxy(OrderedDict()))
+    """
+    return field(default=value, init=False)
+
+
 @dataclass(frozen=True)
 class Configured:
     """Base of everything that is fully named by a short text; `kind` is its word in messages, given

@@ -92,7 +92,7 @@ class EnergyModel(FeatureTransformer, TrainedEstimator):
     found, and a density below that of one normal distribution is reported.
 
     >>> rows = np.random.default_rng(0).laplace(size=(1000, 2))
-    >>> model = EnergyModel("linear:expert=logistic", 2, learner="exact", epochs=20, random_state=0)
+    >>> model = EnergyModel("linear:expert=logistic", 2, learner="exact", max_iter=20)
     >>> model.fit(rows).log_z().width
     0.0
     >>> model.transform(rows).shape, model.sample(3, random_state=0).shape
@@ -137,7 +137,7 @@ class EnergyModel(FeatureTransformer, TrainedEstimator):
         "Learning rate: auto (cosine of a network, else constant), constant, linear, cosine, "
         '"exponential:factor=0.95", "inverse-time:decay=0.05" or "warmup-cosine".',
     )
-    epochs: int | None = option(  # type: ignore[assignment]
+    max_iter: int | None = option(  # type: ignore[assignment]
         None,
         "Passes over the rows, each in an order of its own; none: 10, or about 3000 updates of a "
         "network.",
@@ -186,7 +186,7 @@ class EnergyModel(FeatureTransformer, TrainedEstimator):
         return replace(named, schedule=schedule, **shared)
 
     def _epochs(self, rows: Any) -> int:
-        return self.epochs or self._chosen.epochs(len(rows), self.batch_size)
+        return self.max_iter or self._chosen.epochs(len(rows), self.batch_size)
 
     def check_patches(self, patches: Patches) -> None:
         """Refuse `patches` that were whitened otherwise than those learnt from."""
@@ -383,7 +383,7 @@ class EnergyModel(FeatureTransformer, TrainedEstimator):
         if few and named and self._chosen is not NETWORK and not callable(self.energy):
             return "leave energy and learner out: so few columns are then learnt by a network"
         if not self.is_square:
-            return "give more epochs or features, or another energy or learner"
+            return "raise max_iter or n_components, or another energy or learner"
         learner = LEARNERS.parse(self._learner)
         if isinstance(learner, ScoreLearner):
             return (
@@ -393,7 +393,7 @@ class EnergyModel(FeatureTransformer, TrainedEstimator):
             )
         if learner.name != "exact":
             return "use learner='exact', which ascends the likelihood"
-        return "use another expert or start, more epochs, or a lower learning_rate"
+        return "use another expert or start, a larger max_iter, or a lower learning_rate"
 
     # ------------------------------------------------------------------ answers
 

@@ -39,7 +39,7 @@ def transposed_features(images: ArrayLike, model: ExpertICA | None = None) -> Tr
         361 Student-t experts.
 
     >>> images = np.random.default_rng(0).laplace(size=(10, 300))
-    >>> found = transposed_features(images, ExpertICA(n_features=12, epochs=1, random_state=0))
+    >>> found = transposed_features(images, ExpertICA(n_features=12, max_iter=1, random_state=0))
     >>> found.features.shape, found.model.n_features_in_
     ((12, 300), 10)
     """

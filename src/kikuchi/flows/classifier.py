@@ -71,7 +71,7 @@ class FlowClassifier(ClassifierMixin, FlowOptions):  # type: ignore[misc]
     >>> rng = np.random.default_rng(0)
     >>> X, y = rng.normal(size=(200, 2)), np.repeat(["a", "b"], 100)
     >>> X[100:] += 4.0
-    >>> model = FlowClassifier(flow="coupling:layers=1,width=4", epochs=2, random_state=0)
+    >>> model = FlowClassifier(flow="coupling:layers=1,width=4", max_iter=2, random_state=0)
     >>> model.fit(X, y).score(X, y) > 0.95
     True
 
@@ -221,7 +221,7 @@ class FlowClassifier(ClassifierMixin, FlowOptions):  # type: ignore[misc]
             self._rule(model),
             rng,
             self._optimiser(self.schedule),
-            self.epochs,
+            self.max_iter,
             self._checkpoint(),
             None,
             validation=judged,

@@ -182,7 +182,7 @@ class FlowHMM(_FlowChainFit, HMM):
     )
     components: int = option(1, "Flows of each state.", low=1)
     max_iter: int = option(20, "Largest number of rounds of EM.", low=1)
-    em_epochs: int = option(4, "Passes over the rows per maximisation step.", low=1)
+    inner_max_iter: int = option(4, "Passes over the rows per maximisation step.", low=1)
     learning_rate: float = option(2e-3, "Rate of the updates of the flows.", above=0)
     weight_decay: float = option(1e-3, "Decay of the flows towards the identity.", low=0)
     batch_size: int = option(256, "Rows of each update.", low=1)
@@ -384,7 +384,7 @@ class FlowHMM(_FlowChainFit, HMM):
         emission: Any = model.emission
         adam = f"adam:learning_rate={self.learning_rate},weight_decay={self.weight_decay}"
         step = MaximisationStep(
-            self.floor, parse_optimiser(adam), self.em_epochs, self.batch_size, self.noise,
+            self.floor, parse_optimiser(adam), self.inner_max_iter, self.batch_size, self.noise,
             self._judged.generator, self.threads,
         )  # fmt: skip
         density = step(emission.density, statistics.rows, statistics.share)

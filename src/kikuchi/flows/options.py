@@ -103,7 +103,7 @@ class FlowOptions(PreparedEstimator):
     )
     weight_decay: float = option(1e-3, "Decay of the flows towards the identity.", low=0)
     batch_size: int = option(128, "Rows of each update.", low=1)
-    epochs: int = option(200, "Passes over the rows at most (rounds of em).", low=1)
+    max_iter: int = option(200, "Passes over the rows at most (rounds of em).", low=1)
 
     def _check_options(self) -> None:
         super()._check_options()

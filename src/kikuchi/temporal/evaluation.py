@@ -149,7 +149,7 @@ class TemporalEvaluation(Answer):
     def _ending(self) -> str:
         e: Estimator = self.estimator
         done = text.count(e.n_iter_, "iteration")
-        if e.stopped_ in ("rows", "passes") or self.kind == "probit":
+        if e.stopped_ == "rows" or self.kind == "probit":
             return f"{text.count(e.n_iter_, 'label')} ({e.stopped_})"
         return f"{done} (limit)" if e.stopped_ == "iterations" else f"{done} ({e.stopped_})"
 

@@ -105,8 +105,8 @@ def validate_data(estimator: Any, X: Any, *arguments: Any, **options: Any) -> An
 _OTHER_NAMES = {  # of scikit-learn and hmmlearn
     "n_components": ("states", "n_hidden", "n_sources", "hidden"),
     "covariance_type": ("covariance",),
-    "n_iter": ("epochs", "max_iter"),
-    "max_iter": ("epochs",),
+    "n_iter": ("max_iter",),
+    "epochs": ("max_iter",),
     "n_mix": ("components",),
     "n_jobs": ("processes", "threads"),
     "seed": ("random_state",),
@@ -231,7 +231,7 @@ class Estimator(FitResults, BaseEstimator):  # type: ignore[misc]
         told: dict[str, Any] = {
             "estimator": type(self).__name__,
             "options": {k: v for k, v in self.plain_options().items() if k not in _NOT_IN_FILES},
-            "epochs": self.n_iter_,
+            "iterations": self.n_iter_,
             "stopped": self.stopped_,
             "converged": self.converged_,
             "warnings": self.warnings_,
@@ -271,7 +271,7 @@ class Estimator(FitResults, BaseEstimator):  # type: ignore[misc]
 
     def _read_ending(self, arrays: Arrays, about: Mapping[str, Any]) -> None:
         """How the fit of a file ended, what it was told of its data, and its trace."""
-        self.n_iter_ = of_type(about, "epochs", int)
+        self.n_iter_ = of_type(about, "iterations", int)
         self.stopped_ = of_type(about, "stopped", str)
         self.converged_ = of_type(about, "converged", bool)
         self.warnings_ = [str(text) for text in of_type(about, "warnings", list)]
@@ -339,7 +339,7 @@ class TrainedEstimator(Estimator):
         '"inverse-time:decay=0.05" or "warmup-cosine".',
     )
     batch_size: int = option(100, "Rows of each update.", low=1)
-    epochs: int = option(10, "Passes over the rows, each in an order of its own.", low=1)
+    max_iter: int = option(10, "Passes over the rows, each in an order of its own.", low=1)
     threads: int | None = option(
         1, "Threads of matrix products; none: as libraries choose.", low=1, high=1024
     )
@@ -364,7 +364,7 @@ class TrainedEstimator(Estimator):
 
     def _epochs(self, rows: Any) -> int:
         """Passes over these rows that `fit` makes at most."""
-        return self.epochs
+        return self.max_iter
 
     def _averaged(self) -> float:
         """Last fraction of the epochs of which the mean of the parameters is the answer."""

@@ -362,7 +362,7 @@ def test_gaussian_sources_find_the_subspace_only():
 # ---------------------------------------------------------------------- estimator
 
 
-@parametrize_with_checks([BayesianICA(max_iter=3, inner_iterations=5)])
+@parametrize_with_checks([BayesianICA(max_iter=3, inner_max_iter=5)])
 def test_scikit_learn_conventions(estimator, check):
     check(estimator)
 

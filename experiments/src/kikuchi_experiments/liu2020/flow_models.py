@@ -79,10 +79,10 @@ class ClassesByFlows(Experiment):
         fewest = min(_FEWEST_EPOCHS, case["epochs"])
         epochs = max(case["epochs"] // case["components"], fewest)
         options: dict[str, Any] = {"form": "mixture", "schedule": "constant", "patience": 15}
-        options |= {"epochs": epochs, "random_state": case["seed"]}
+        options |= {"max_iter": epochs, "random_state": case["seed"]}
         flows = FlowClassifier(case["components"], **options).fit(*learn)
         start = FlowClassifier(
-            case["components"], flow="affine", **{**options, "epochs": 1, "learning_rate": 1e-9}
+            case["components"], flow="affine", **{**options, "max_iter": 1, "learning_rate": 1e-9}
         ).fit(*learn)
         result: Result = {
             "flows": float(flows.score(*test)),

@@ -254,7 +254,7 @@ def machine(model: str, mask: Mask, rows: int, case: Case) -> RateCodedRBM:
     return RateCodedRBM(
         nonnegative=nonnegative,
         learning_rate=case["nonnegative_rate"] if nonnegative else scaled,
-        epochs=max(1, round(case["updates"] / math.ceil(rows / 100))),
+        max_iter=max(1, round(case["updates"] / math.ceil(rows / 100))),
         random_state=case["seed"],
     )
 

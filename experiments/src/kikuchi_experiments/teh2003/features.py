@@ -51,7 +51,7 @@ def learnt(case: Case, rows: Any, **options: Any) -> ExpertICA:
         learning_rate=case["rate"],
         schedule="cosine",
         weight_decay=case["decay"],
-        epochs=max(1, round(case["updates"] / per_epoch)),
+        max_iter=max(1, round(case["updates"] / per_epoch)),
         random_state=case["seed"],
         **options,
     ).fit(rows)

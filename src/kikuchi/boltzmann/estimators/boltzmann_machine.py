@@ -27,7 +27,7 @@ class BoltzmannMachine(LearnerEstimator):
 
     >>> import numpy as np
     >>> rows = np.repeat([[1, 1, 0, 0], [0, 0, 1, 1]], 50, axis=0)
-    >>> machine = BoltzmannMachine(2, architecture="poe", epochs=30, random_state=0).fit(rows)
+    >>> machine = BoltzmannMachine(2, architecture="poe", max_iter=30, random_state=0).fit(rows)
     >>> machine.transform(rows[:3]).shape, machine.machine_.architecture
     ((3, 2), 'poe')
     """

@@ -197,8 +197,8 @@ class MachineEstimator(MachineResults, FeatureTransformer, TrainedEstimator):
             return []
         return [
             f"{_UNLEARNT} (mean square error {error:.3g}) than by their mean "
-            f"({spread:.3g}): the machine has learnt little of what they share; give more epochs, "
-            "hidden units or another learning_rate"
+            f"({spread:.3g}): the machine has learnt little of what they share; raise max_iter "
+            "or the number of hidden units, or try another learning_rate"
         ]
 
     def _to_states(self, rows: Any) -> Any:

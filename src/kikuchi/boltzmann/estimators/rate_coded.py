@@ -41,7 +41,7 @@ class RateCodedRBM(RestrictedMachine, MachineEstimator):
     all hidden units off, which `warnings_` tells.
 
     >>> rows = np.repeat([[0.9, 0.8, 0.1], [0.1, 0.2, 0.9]], 40, axis=0)
-    >>> rbm = RateCodedRBM(2, learning_rate=0.05, epochs=200, random_state=0).fit(rows)
+    >>> rbm = RateCodedRBM(2, learning_rate=0.05, max_iter=200, random_state=0).fit(rows)
     >>> rbm.transform(rows[:1]).shape
     (1, 2)
     >>> bool(np.abs(rbm.reconstruct(rows) - rows).max() < 0.1)
@@ -56,7 +56,7 @@ class RateCodedRBM(RestrictedMachine, MachineEstimator):
     momentum: float = option(
         0.95, "Fraction of the velocity that sgd keeps; 0 for other optimisers.", low=0, below=1
     )
-    epochs: int = option(250, "Passes over the rows, each in an order of its own.", low=1)
+    max_iter: int = option(250, "Passes over the rows, each in an order of its own.", low=1)
     scale: float | None = option(
         None, "Standard deviation of the first weights; none: as suits the signs.", low=0
     )

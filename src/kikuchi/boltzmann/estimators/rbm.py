@@ -52,7 +52,7 @@ class RBM(RestrictedMachine, LearnerEstimator):
 
     >>> import numpy as np
     >>> rows = np.repeat([[1, 1, 0, 0], [0, 0, 1, 1]], 50, axis=0)
-    >>> rbm = RBM(2, learner="cd", learning_rate=0.5, epochs=300, random_state=0).fit(rows)
+    >>> rbm = RBM(2, learner="cd", learning_rate=0.5, max_iter=300, random_state=0).fit(rows)
     >>> bool(np.abs(rbm.reconstruct(rows) - rows).max() < 0.2)
     True
     >>> rbm.score_kind_, bool(rbm.score(rows) > -1.5)  # the best is -log 2
@@ -71,7 +71,7 @@ class RBM(RestrictedMachine, LearnerEstimator):
         '"inverse-time:decay=0.05" or "warmup-cosine".',
     )
     batch_size: int = option(10, "Rows of each update.", low=1)
-    epochs: int | None = option(  # type: ignore[assignment]
+    max_iter: int | None = option(  # type: ignore[assignment]
         None,
         "Maximum number of passes over the rows; none: as many as 10,000 updates take, between 30 "
         "and 300.",
@@ -122,8 +122,8 @@ class RBM(RestrictedMachine, LearnerEstimator):
         return bool(np.any((values != 0) & (values != 1)))
 
     def _epochs(self, rows: Any) -> int:
-        if self.epochs is not None:
-            return self.epochs
+        if self.max_iter is not None:
+            return self.max_iter
         held = self._rows_held_out(rows)
         per_epoch = -(-(int(rows.shape[0]) - held) // self.batch_size)
         return min(max(-(-_UPDATES // per_epoch), _FEWEST_EPOCHS), _MOST_EPOCHS)

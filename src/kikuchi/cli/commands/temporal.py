@@ -52,15 +52,14 @@ KINDS = EstimatorOptions(
         "restarts": "--restarts N",
         "drift": "--drift X",
         "prior": "--prior X",
-        "passes": "--passes N",
-        "max_iter": "--iterations N",
+        "max_iter": "--iterations --passes N",
         "tol": "--tol X",
         "flow": "--flow TEXT",
         "topology": "--topology T",
     },
     noun="kind of model",
     elsewhere={"random_state": "--seed"},
-    learning=("learner", "restarts", "passes", "max_iter", "tol"),
+    learning=("learner", "restarts", "max_iter", "tol"),
 )
 _CHAINS = ("factorial", "hopping")
 

@@ -211,7 +211,7 @@ def _run_machine() -> None:
     from kikuchi.boltzmann import RBM
 
     rows = np.random.default_rng(0).integers(0, 2, size=(50, 16)).astype(float)
-    machine = RBM(n_hidden=8, epochs=1, random_state=0).fit(rows)
+    machine = RBM(n_hidden=8, max_iter=1, random_state=0).fit(rows)
     machine.log_z(method="ais", betas=10)
     machine.sample(2)
 
@@ -275,7 +275,7 @@ def _run_belief_networks() -> None:
     )
 
     rows = np.random.default_rng(0).integers(0, 2, size=(40, 4))
-    SigmoidBeliefNetwork(layers=(2,), epochs=1, random_state=0).fit(rows)
+    SigmoidBeliefNetwork(layers=(2,), max_iter=1, random_state=0).fit(rows)
     ThresholdNetworkClassifier(hidden=2, C=1, random_state=0).fit(rows, rows[:, 0])
     net = NoisyOrNetwork.from_parameters([0.1, 0.2], [[2.0, 0.5], [0.0, 3.0]], [0.01, 0.02])
     net.infer({0: 1})

@@ -102,7 +102,7 @@ class BayesianICA(IcaEstimator):
         1, "Starts: principal components, then random rotations; the best bound wins.", low=1
     )
     max_iter: int = option(50, "Largest number of updates of the hyperparameters.", low=1)
-    inner_iterations: int = option(
+    inner_max_iter: int = option(
         100, "Largest number of sweeps over sources, mixing and mean before each of them.", low=1
     )
     tol: float = option(
@@ -126,7 +126,7 @@ class BayesianICA(IcaEstimator):
         centre, unit = self._unit_of(samples)
         data = ((samples - centre) / unit).T
         tuples_of(n_sources, Mixtures.shared(self.sources, 1).means.shape[1])
-        names = ("sources", "adapt", "prune", "restarts", "max_iter", "inner_iterations", "tol")
+        names = ("sources", "adapt", "prune", "restarts", "max_iter", "inner_max_iter", "tol")
         options = SearchOptions(
             **{name: getattr(self, name) for name in names},
             hyperpriors=Hyperpriors(*relevance_prior, *noise_prior, self.mean_precision),

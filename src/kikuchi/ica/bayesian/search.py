@@ -31,7 +31,7 @@ class SearchOptions:
     prune: str
     restarts: int
     max_iter: int
-    inner_iterations: int
+    inner_max_iter: int
     tol: float
     hyperpriors: Hyperpriors
 
@@ -121,8 +121,7 @@ class PruningSearch(Rounds):
             fit.sweeps += 1
             self.done += 1
             fit.over = (
-                fit.sweeps == self.options.inner_iterations
-                or fit.bound - last <= self._smallest_gain
+                fit.sweeps == self.options.inner_max_iter or fit.bound - last <= self._smallest_gain
             )
             return Step(self.done, objective=max(fit.bound, fit.floor))
         if self._reported:

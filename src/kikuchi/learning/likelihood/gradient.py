@@ -65,7 +65,7 @@ class GradientML(Learner):
     learning_rate: float = option(0.05, "step of adam and sgd", above=0)
     decay: float = option(0.0, "adam and sgd: the rate is divided by 1 + decay * epoch", low=0)
     batch: int | None = option(None, "rows in a step of adam and sgd; all by default", low=1)
-    epochs: int = option(500, "steps of lbfgs, passes over the rows of adam and sgd", low=1)
+    max_iter: int = option(500, "steps of lbfgs, passes over the rows of adam and sgd", low=1)
     tol: float = option(1e-6, "largest component of the gradient at convergence", low=0)
     memory: int = option(10, "pairs of steps that lbfgs remembers", low=1)
     precision: float = option(
@@ -132,7 +132,7 @@ class GradientML(Learner):
             accepted=lambda tables: likelihood.follow(),
             beside=likelihood,
         )
-        learned = ascent.maximise(run, tol=self.tol, limit=self.epochs)
+        learned = ascent.maximise(run, tol=self.tol, limit=self.max_iter)
         return learned, ascent.point
 
     def _stochastic(

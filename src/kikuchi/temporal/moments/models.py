@@ -104,7 +104,7 @@ class ProbitFilter(ClassifierMixin, Estimator, _ProbitFit):  # type: ignore[misc
     _: KW_ONLY
     prior: float = option(10.0, "Variance of each weight before the first label.", above=0)
     intercept: bool = option(True, "Also learn a constant.")
-    passes: int | None = option(
+    max_iter: int | None = option(
         None, "Passes of fit; those after the first refit each label's Gaussian (drift 0). "
         "By default until nothing changes; 1 with drift.", low=1,
     )  # fmt: skip
@@ -115,9 +115,9 @@ class ProbitFilter(ClassifierMixin, Estimator, _ProbitFit):  # type: ignore[misc
         for name in ("mean_", "covariance_", "classes_"):
             if hasattr(self, name):
                 delattr(self, name)
-        most = self.passes or (1 if self.drift > 0 else _MOST_PASSES)
+        most = self.max_iter or (1 if self.drift > 0 else _MOST_PASSES)
         if most > 1 and self.drift > 0:
-            raise MethodError("passes > 1 are for weights that stand still; give drift=0")
+            raise MethodError("max_iter > 1 is for weights that stand still; give drift=0")
         self._pass(X, y, None, reset=True)
         return self._refit(X, y, most) if most > 1 else self
 
@@ -140,11 +140,13 @@ class ProbitFilter(ClassifierMixin, Estimator, _ProbitFit):  # type: ignore[misc
         self.log_evidence_ = 0.5 * (log_det + square) + float(masses.sum())
         self.evidence_kind_ = "expectation propagation"
         converged, remarks = change <= _CLOSE, []
-        if not converged and self.passes is None:
+        if not converged and self.max_iter is None:
             remarks = [
                 f"weights still change by {change:.1g} standard deviations after {most} passes"
             ]
-        self._ended(self.n_seen_, "converged" if converged else "passes", converged, remarks, trace)
+        self._ended(
+            self.n_seen_, "converged" if converged else "iterations", converged, remarks, trace
+        )
         return self
 
     def partial_fit(self, X: Any, y: Any, classes: Any = None) -> Self:
