@@ -253,10 +253,10 @@ def photographs() -> Iterator[Row]:
     y = patches(held, SIDE, 5000, like=x.preparation, seed=1)
     began = time.process_time()
     model = ExpertICA(
-        n_features=FEATURES,
+        n_components=FEATURES,
         energy="linear:contrast=12",
         learner="cd:leapfrogs=10,radial=true",
-        optimiser="adam",
+        solver="adam",
         momentum=0.0,
         learning_rate=0.003,
         schedule="cosine",

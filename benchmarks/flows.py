@@ -225,7 +225,7 @@ def classes(name: str, components: int, epochs: int = 100) -> Row:
     began = time.process_time()
     model = FlowClassifier(
         components,
-        form="mixture",
+        density="mixture",
         schedule="constant",
         patience=15,
         max_iter=epochs,

@@ -77,7 +77,7 @@ def separated_sources() -> Figure:
     sources = rng.laplace(size=(3000, 3)) * (rng.random((3000, 3)) < 0.4)
     mixing = np.array([[1.0, 0.3, -0.7], [0.1, 1.0, 0.8]])
     samples = sources @ mixing.T + 0.1 * rng.standard_normal((3000, 2))
-    ica = MeanFieldICA(3, restarts=5, random_state=0).fit(samples)
+    ica = MeanFieldICA(3, n_init=5, random_state=0).fit(samples)
     return mixture_scatter(
         samples, {"found": ica.mixing_}, true=mixing, title="Three sources in two sensors"
     )
@@ -94,7 +94,7 @@ def learnt_filters() -> Figure:
         grey, 12, 30_000, log=True, reject_flat=0.06, whiten="pca", components=100, seed=0
     )
     model = ExpertICA(
-        n_features=240, learner="cd:leapfrogs=10,radial=true", optimiser="adam", momentum=0.0,
+        n_components=240, learner="cd:leapfrogs=10,radial=true", solver="adam", momentum=0.0,
         learning_rate=0.003, schedule="cosine", max_iter=10, random_state=0,
     ).fit(found)  # fmt: skip
     filters = evaluate(model, found.rows, shape=(12, 12)).filters

@@ -144,7 +144,7 @@ def _machine(folder: Path) -> Any:
 
     if _said(folder) is None:
         return None
-    machine = RBM.load(folder / "out.safetensors").machine_
+    machine = RBM.load(folder / "out.safetensors").model_
     return {name: array.tobytes() for name, array in machine.parameters.items()}
 
 

@@ -134,6 +134,6 @@ def test_files_evidence_and_clear_errors(tmp_path: Path) -> None:
     with pytest.raises(KikuchiError, match="layered"):
         SigmoidBeliefNetwork(learner="vimco", start=tree).fit(X[:, :2])
     on = SigmoidBeliefNetwork((3,), learner="reweighted:4", ard=True, max_iter=2, random_state=0)
-    first = on.fit(X).network_
-    more = SigmoidBeliefNetwork((3,), learner="vimco", start=first, max_iter=1).fit(X).network_
+    first = on.fit(X).model_
+    more = SigmoidBeliefNetwork((3,), learner="vimco", start=first, max_iter=1).fit(X).model_
     assert more.parameters["up_weights"].shape == first.parameters["up_weights"].shape

@@ -205,7 +205,7 @@ def test_patterns_are_reconstructed(patterns: Array, nonnegative: bool) -> None:
     variance = patterns.var(axis=0).mean()
     assert error_of(rbm, patterns) < (0.35 if nonnegative else 0.15) * variance
     assert rbm.warnings_ == [] and rbm.stopped_ == "epochs" and rbm.n_iter_ == 400
-    assert (rbm.machine_.weights.min() >= 0) == nonnegative
+    assert (rbm.model_.weights.min() >= 0) == nonnegative
     rates = rbm.transform(patterns)
     assert rates.shape == (200, 8) and rates.min() >= 0 and rates.max() <= 1
     np.testing.assert_allclose(rbm.reconstruct(patterns), rbm.inverse_transform(rates))
@@ -218,8 +218,8 @@ def test_scores_are_enumerated_probabilities() -> None:
     rng = np.random.default_rng(5)
     rbm = RateCodedRBM(2, visible_replicas=2, hidden_replicas=3, max_iter=1, dtype="float64")
     rbm.fit(rng.random((4, 3)))
-    rbm.machine_ = small(rng)
-    joint = joint_of_replicas(rbm.machine_)
+    rbm.model_ = small(rng)
+    joint = joint_of_replicas(rbm.model_)
     marginal: dict[tuple[int, ...], float] = {}
     for state, p in joint.items():
         marginal[state[:3]] = marginal.get(state[:3], 0.0) + p
@@ -233,8 +233,8 @@ def test_samples_follow_the_model() -> None:
     rng = np.random.default_rng(6)
     rbm = RateCodedRBM(2, visible_replicas=2, hidden_replicas=3, max_iter=1, dtype="float64")
     rbm.fit(rng.random((4, 3)))
-    rbm.machine_ = small(rng)
-    mean = sum(p * np.array(state[:3]) / 2 for state, p in joint_of_replicas(rbm.machine_).items())
+    rbm.model_ = small(rng)
+    mean = sum(p * np.array(state[:3]) / 2 for state, p in joint_of_replicas(rbm.model_).items())
     drawn = rbm.sample(4000, steps=100, random_state=0)
     error = drawn.std(axis=0) / np.sqrt(len(drawn))
     assert np.all(np.abs(drawn.mean(axis=0) - mean) < 5 * error)
@@ -250,16 +250,21 @@ def test_training_begins_at_the_mean(patterns: Array, nonnegative: bool) -> None
     ).fit(patterns)
     mean = patterns.mean(axis=0, keepdims=True)
     np.testing.assert_allclose(rbm.reconstruct(mean), mean, atol=1e-8)
-    field = 10 * mean @ rbm.machine_.weights + rbm.machine_.hidden_bias
+    field = 10 * mean @ rbm.model_.weights + rbm.model_.hidden_bias
     assert field.mean() == pytest.approx(-0.5, abs=1.0)
 
 
 def test_limits_of_the_data(patterns: Array) -> None:
     """Grey values 0..255 with their limits are the same data."""
-    settings: dict[str, Any] = {"n_hidden": 3, "max_iter": 5, "random_state": 1, "dtype": "float64"}
+    settings: dict[str, Any] = {
+        "n_components": 3,
+        "max_iter": 5,
+        "random_state": 1,
+        "dtype": "float64",
+    }
     one = RateCodedRBM(**settings).fit(patterns)
     other = RateCodedRBM(**settings, limits=(0, 255)).fit(255 * patterns)
-    np.testing.assert_allclose(one.machine_.weights, other.machine_.weights, atol=1e-12)
+    np.testing.assert_allclose(one.model_.weights, other.model_.weights, atol=1e-12)
     np.testing.assert_allclose(
         255 * one.reconstruct(patterns), other.reconstruct(255 * patterns), atol=1e-8
     )
@@ -292,7 +297,7 @@ def test_collapse_is_told(patterns: Array) -> None:
         ({"visible_replicas": 0}, [[0.5, 1.0]], "replicas"),
         ({"learning_rate": -1.0}, [[0.5, 1.0]], "learning_rate"),
         ({"max_iter": 0}, [[0.5, 1.0]], "max_iter"),
-        ({"n_hidden": -1}, [[0.5, 1.0]], "hidden"),
+        ({"n_components": -1}, [[0.5, 1.0]], "hidden"),
     ],
 )
 def test_bad_settings_and_rows(settings: dict[str, Any], rows: list[Any], message: str) -> None:

@@ -78,7 +78,7 @@ def test_limits_scale_data_to_states_and_back(sparse: bool, tmp_path: Path) -> N
     for limits in ((0, 255), "data"):
         scaled = RBM(**plain.get_params() | {"limits": limits}).fit(data)
         assert scaled.limits_ == (0, 255)
-        assert np.allclose(scaled.machine_.weights, plain.machine_.weights, atol=1e-6)
+        assert np.allclose(scaled.model_.weights, plain.model_.weights, atol=1e-6)
         assert np.allclose(scaled.reconstruct(data), 255 * plain.reconstruct(ROWS), atol=1e-2)
         assert np.allclose(scaled.score_samples(data), plain.score_samples(ROWS), atol=1e-4)
         assert set(np.unique(scaled.sample(20, 5))) == {0.0, 255.0}
@@ -112,7 +112,7 @@ def test_learners_raise_the_exact_likelihood(learner: str, dtype: str) -> None:
     machine = fitted(learner=learner, dtype=dtype, learning_rate=0.05, max_iter=80, momentum=0.5)
     before = RBM(4, random_state=0, max_iter=1, learning_rate=1e-9, start="zero").fit(ROWS)
     assert machine.score(ROWS) > before.score(ROWS) + 0.7
-    assert machine.machine_.dtype == dtype
+    assert machine.model_.dtype == dtype
     assert machine.transform(ROWS).dtype == dtype
     assert machine.n_iter_ == 80 and machine.stopped_ == "epochs"
     assert not machine.converged_  # running out of epochs is not convergence
@@ -124,7 +124,7 @@ def test_log_likelihoods_are_exact(visible: str) -> None:
     rows = ROWS * 3 if visible.startswith("binomial") else ROWS
     rbm = RBM(3, visible=visible, dtype="float64", random_state=1, learning_rate=0.01).fit(rows)
     found = rbm.log_likelihood(rows, "exact")
-    truth = log_likelihood(rbm.machine_, rows)
+    truth = log_likelihood(rbm.model_, rows)
     assert np.allclose(found.estimate, truth) and found.mean() == pytest.approx(truth.mean())
     assert np.array_equal(found.lower, found.upper) and found.confidence == 1.0
     assert rbm.score_bounds(rows) == (found.mean(), found.mean())
@@ -161,8 +161,8 @@ def test_scores_of_many_columns_are_pseudo_log_likelihoods(visible: str) -> None
     if visible.startswith("binomial"):
         rows, states = rows * 3, np.arange(4.0)
     rbm = RBM(3, visible=visible, dtype="float64", random_state=1, learning_rate=0.02).fit(rows)
-    rbm.machine_.weights[...] = rng.normal(0, 0.7, (18, 3))
-    expected = enumerated_pseudo(lambda v: clamped(rbm.machine_, v).log_weights, rows, states)
+    rbm.model_.weights[...] = rng.normal(0, 0.7, (18, 3))
+    expected = enumerated_pseudo(lambda v: clamped(rbm.model_, v).log_weights, rows, states)
     assert rbm.score_kind_ == "pseudo-log-likelihood"
     before = rbm.score_samples(rows)
     assert before == pytest.approx(expected - 18 * np.log(step), abs=1e-6)
@@ -182,11 +182,11 @@ def test_grid_search_chooses_as_the_exact_likelihood_does() -> None:
     sizes = [0, 1, 20]
     options: dict[str, Any] = {"max_iter": 300, "learning_rate": 0.3, "random_state": 0}
     folds = KFold(2)
-    search = GridSearchCV(RBM(**options), {"n_hidden": sizes}, cv=folds, refit=False).fit(rows)
+    search = GridSearchCV(RBM(**options), {"n_components": sizes}, cv=folds, refit=False).fit(rows)
     truth = [
         np.mean(
             [
-                log_likelihood(RBM(k, **options).fit(rows[a]).machine_, rows[b]).mean()
+                log_likelihood(RBM(k, **options).fit(rows[a]).model_, rows[b]).mean()
                 for a, b in folds.split(rows)
             ]
         )
@@ -201,8 +201,8 @@ def poorly_annealed(rows: np.ndarray) -> tuple[RBM, Any]:
     rbm = RBM(18, max_iter=2, dtype="float64", random_state=0).fit(rows)
     rng = np.random.default_rng(1)
     patterns = rows[rng.integers(0, len(rows), 18)]
-    rbm.machine_.weights[...] = 4.0 * (2.0 * patterns.T - 1.0)
-    rbm.machine_.hidden_bias[...] = -4.0 * patterns.sum(axis=1) + 6.0
+    rbm.model_.weights[...] = 4.0 * (2.0 * patterns.T - 1.0)
+    rbm.model_.hidden_bias[...] = -4.0 * patterns.sum(axis=1) + 6.0
     return rbm, {"betas": 15, "chains": 20, "batches": 1, "burn_in": 5}
 
 
@@ -266,7 +266,7 @@ def test_sample_begins_at_rows_and_warns_of_chains_that_drift(recwarn) -> None:
     rows = np.ones((60, 30))
     rows[:, :10] = np.random.default_rng(0).random((60, 10)) < 0.5
     rbm = RBM(4, learner="cd", max_iter=1, random_state=0, dtype="float64").fit(rows)
-    machine = rbm.machine_
+    machine = rbm.model_
     machine.weights[...], machine.hidden_bias[...] = 0.8, -12.0  # all on or all off
     machine.visible_bias[...] = -1.6
     assert rbm.sample(200, 1, random_state=0).mean() > 0.7  # where the rows are
@@ -301,7 +301,7 @@ def test_a_machine_that_was_not_fitted_has_no_components() -> None:
 def test_transform_and_back() -> None:
     rbm = fitted(learner="cd", max_iter=100)
     weights = rbm.components_
-    hidden = 1 / (1 + np.exp(-(ROWS @ weights.T + rbm.machine_.hidden_bias)))
+    hidden = 1 / (1 + np.exp(-(ROWS @ weights.T + rbm.model_.hidden_bias)))
     assert np.allclose(rbm.transform(ROWS), hidden, atol=1e-6)
     assert np.abs(rbm.reconstruct(PATTERNS) - PATTERNS).max() < 0.25
     assert list(rbm.get_feature_names_out()) == ["rbm0", "rbm1", "rbm2", "rbm3"]
@@ -311,7 +311,7 @@ def test_dense_sparse_boolean_rows_and_seeds_agree() -> None:
     first = RBM(4, max_iter=30, learning_rate=0.2, random_state=0, batch_size=20).fit(ROWS)
     for rows in (ROWS.astype(bool), scipy.sparse.csr_matrix(ROWS), ROWS.astype(np.float32)):
         rbm = RBM(4, max_iter=30, learning_rate=0.2, random_state=0, batch_size=20).fit(rows)
-        assert np.array_equal(rbm.machine_.weights, first.machine_.weights)
+        assert np.array_equal(rbm.model_.weights, first.model_.weights)
         assert np.array_equal(rbm.transform(rows), rbm.transform(ROWS))
     state = np.random.RandomState(3)
     assert RBM(2, random_state=state, max_iter=1).fit(ROWS).n_iter_ == 1
@@ -326,8 +326,8 @@ def test_partial_fit_goes_on_with_the_same_chains() -> None:
     assert np.abs(rbm._state.optimiser["weights"]).max() > 0
     with pytest.raises(ValueError, match="features"):
         rbm.partial_fit(ROWS[:, :4])
-    falling = RBM(4, schedule="cosine", random_state=0).partial_fit(ROWS).machine_
-    constant = RBM(4, schedule="constant", random_state=0).partial_fit(ROWS).machine_
+    falling = RBM(4, schedule="cosine", random_state=0).partial_fit(ROWS).model_
+    constant = RBM(4, schedule="constant", random_state=0).partial_fit(ROWS).model_
     assert np.array_equal(falling.weights, constant.weights)  # there is no last epoch
 
 
@@ -352,8 +352,8 @@ def test_checkpoint_of_an_estimator(tmp_path: Path) -> None:
     whole = fitted(max_iter=6, schedule="constant")
     fitted(max_iter=3, schedule="constant", checkpoint=file)
     assert np.array_equal(
-        fitted(max_iter=6, schedule="constant", checkpoint=file).machine_.weights,
-        whole.machine_.weights,
+        fitted(max_iter=6, schedule="constant", checkpoint=file).model_.weights,
+        whole.model_.weights,
     )
     with pytest.raises(DataError, match="another training: its random_state"):
         fitted(max_iter=6, schedule="constant", checkpoint=file, random_state=1)
@@ -383,10 +383,10 @@ def test_time_limit_progress_and_plot(capsys) -> None:
 
 
 def test_other_optimisers_work_by_name() -> None:
-    rbm = fitted(optimiser="adam:b1=0.8", learning_rate=0.02, schedule="cosine")
+    rbm = fitted(solver="adam:b1=0.8", learning_rate=0.02, schedule="cosine")
     assert rbm.score(ROWS) > -3.0
     with pytest.raises(MethodError, match="momentum belongs to optimiser sgd"):
-        fitted(optimiser="adam", momentum=0.5)
+        fitted(solver="adam", momentum=0.5)
 
 
 @pytest.mark.parametrize(
@@ -428,8 +428,8 @@ def test_the_start_has_the_means_of_the_data() -> None:
     still = {"max_iter": 1, "learning_rate": 1e-12, "scale": 1e-9, "random_state": 0}
     rbm = RBM(3, **still).fit(ROWS)
     means = (ROWS.sum(axis=0) + 1) / (len(ROWS) + 2)
-    assert np.allclose(1 / (1 + np.exp(-rbm.machine_.visible_bias)), means, atol=1e-5)
-    assert np.abs(RBM(3, start="zero", **still).fit(ROWS).machine_.visible_bias).max() < 1e-9
+    assert np.allclose(1 / (1 + np.exp(-rbm.model_.visible_bias)), means, atol=1e-5)
+    assert np.abs(RBM(3, start="zero", **still).fit(ROWS).model_.visible_bias).max() < 1e-9
     with pytest.raises(MethodError, match="start must be"):
         RBM(3, start="ones").fit(ROWS)
 
@@ -498,7 +498,7 @@ def test_samples_have_the_shares_of_modes_of_the_data_and_say_that_chains_stay(
     again = RBM.load(tmp_path / "rbm.safetensors")
     assert np.array_equal(again.sample(400, random_state=0), drawn)
     assert again.sampling_ == rbm.sampling_
-    rbm.machine_.weights[...] = 0.0  # independent bits mix in one step
+    rbm.model_.weights[...] = 0.0  # independent bits mix in one step
     rbm.sample(100, 400, random_state=0)
     assert rbm.sampling_.mixed is True
     rbm.sample(1, 3, random_state=0)
@@ -567,10 +567,10 @@ def test_bits_drawn_from_grey_levels_keep_what_columns_share(sparse: bool) -> No
     options: dict[str, Any] = {"scale": 0.5, "learning_rate": 0.5, "max_iter": 100}
     drawn = RBM(4, **options, random_state=0).fit(data)
     assert set(np.unique(drawn._held_out)) == {0.0, 1.0} and len(drawn._held_out) >= 200
-    assert covariance(drawn.machine_) == pytest.approx(0.09, abs=0.04)
+    assert covariance(drawn.model_) == pytest.approx(0.09, abs=0.04)
     with pytest.warns(ConvergenceWarning, match="reconstructed no better"):
         means = RBM(4, **options, grey="means", random_state=0).fit(data)
-    assert abs(covariance(means.machine_)) < 0.01
+    assert abs(covariance(means.model_)) < 0.01
 
 
 def test_bits_and_other_units_are_learnt_as_they_are() -> None:

@@ -44,7 +44,7 @@ def fitted(name: str) -> tuple[Any, np.ndarray]:
     if name == "MeanFieldICA":
         return cls(2, max_iter=5, random_state=0).fit(NUMBERS), NUMBERS
     if name == "BayesianMLPRegressor":
-        model = cls(hidden=2, max_iter=5, random_state=0)
+        model = cls(hidden_layer_sizes=2, max_iter=5, random_state=0)
         return model.fit(LABELLED[:, :3], LABELLED[:, 3]), LABELLED
     if name == "SigmoidBeliefNetwork":
         return cls([2], max_iter=2, random_state=0).fit(BITS), BITS

@@ -66,8 +66,8 @@ def test_estimators_of_known_parameters_are_made_by_their_class(estimator):
     walk = StateSpace([[1.0]], [[1.0]], [[0.1]], [[1.0]])
     with pytest.raises(MethodError, match=r"would drop the options of this one"):
         estimator.from_parameters(walk)
-    kept = LinearGaussianSSM.from_parameters(walk, form="information")
-    assert kept.form == "information"
+    kept = LinearGaussianSSM.from_parameters(walk, arithmetic="information")
+    assert kept.arithmetic == "information"
 
 
 def test_so_are_networks_of_known_causes():

@@ -80,7 +80,7 @@ def test_log_z_of_an_earlier_fit_is_forgotten(mixed):
 
 def test_files_keep_everything(mixed, tmp_path):
     rows, _ = mixed
-    model = ExpertICA(n_features=6, max_iter=1, random_state=0).fit(rows)
+    model = ExpertICA(n_components=6, max_iter=1, random_state=0).fit(rows)
     model.save(tmp_path / "m.safetensors")
     again = ExpertICA.load(tmp_path / "m.safetensors")
     assert np.array_equal(again.transform(rows), model.transform(rows))
@@ -106,7 +106,7 @@ def test_experts_with_tables_are_learnt_exactly(mixed, expert):
 def test_features_have_names_also_in_data_frames(mixed):
     pandas = pytest.importorskip("pandas")
     frame = pandas.DataFrame(mixed[0][:50], columns=list("abcd"))
-    model = ExpertICA(n_features=4, max_iter=1, random_state=0).set_output(transform="pandas")
+    model = ExpertICA(n_components=4, max_iter=1, random_state=0).set_output(transform="pandas")
     features = model.fit(frame).transform(frame)
     assert list(features.columns) == [f"expertica{k}" for k in range(4)]
     assert list(features.columns) == model.get_feature_names_out().tolist()
@@ -150,7 +150,7 @@ def test_bad_rows_are_refused_in_one_line():
     with pytest.raises(ValueError, match="NaN"):
         ExpertICA().fit(np.full((10, 2), np.nan))
     with pytest.raises(MethodError, match="as many linear features"):
-        ExpertICA(n_features=5, learner="exact").fit(rows)
+        ExpertICA(n_components=5, learner="exact").fit(rows)
     with pytest.raises(MethodError, match="not finite"):
         EnergyModel(lambda p, x: jnp.log(p["a"]) * x[:, 0], parameters={"a": -1.0}).fit(rows)
     late = np.abs(rng.normal(size=(200, 1)))
@@ -167,7 +167,7 @@ def test_bad_rows_are_refused_in_one_line():
 
 def test_an_improper_density_is_said():
     rows = np.random.default_rng(0).normal(size=(100, 3))
-    model = ExpertICA(n_features=2, max_iter=1, random_state=0).fit(rows)
+    model = ExpertICA(n_components=2, max_iter=1, random_state=0).fit(rows)
     assert any("Z is infinite" in warning for warning in model.warnings_)
     for answer in (model.log_z, model.sample, lambda: model.score(rows)):
         with pytest.raises(MethodError, match=r"no density.*span 2 of 3 dimensions"):
@@ -197,7 +197,7 @@ def test_rows_in_some_order_are_all_seen():
 def test_filters_begin_as_components(mixed):
     """Two sets and a bit of the four sources; along rows where there are too few of them."""
     rows, mixing = mixed
-    model = ExpertICA(n_features=9, random_state=0)
+    model = ExpertICA(n_components=9, random_state=0)
     white = model._rows(rows, reset=True)
     filters = model._begin(white, np.random.default_rng(0)).parameters["filters"]
     assert np.linalg.norm(filters, axis=1) == pytest.approx(np.ones(9), rel=1e-5)
@@ -211,7 +211,7 @@ def test_filters_begin_as_components(mixed):
 def test_the_search_for_first_filters_keeps_to_the_time_limit():
     """Components of many columns take longer than the limit: what was found by then is used."""
     rows = np.random.default_rng(0).laplace(size=(30_000, 100))
-    model = ExpertICA(n_features=400, learner="cd:leapfrogs=2", seconds=1.0, random_state=0)
+    model = ExpertICA(n_components=400, learner="cd:leapfrogs=2", seconds=1.0, random_state=0)
     began = time.perf_counter()
     model.fit(rows)
     assert model.stopped_ == "seconds"
@@ -234,7 +234,7 @@ def test_the_mean_of_the_last_epochs_is_the_answer(mixed):
 
 @pytest.mark.parametrize("start", ["rows", "random"])
 def test_filters_begin_as_asked(mixed, start):
-    model = ExpertICA(n_features=9, start=start, random_state=0)
+    model = ExpertICA(n_components=9, start=start, random_state=0)
     white = model._rows(mixed[0], reset=True)
     filters = model._begin(white, np.random.default_rng(0)).parameters["filters"]
     assert np.linalg.norm(filters, axis=1) == pytest.approx(np.ones(9), rel=1e-5)
@@ -250,7 +250,7 @@ def test_an_unknown_start_is_refused(mixed):
 
 def test_a_rate_that_makes_shapes_vanish_is_named():
     rows = np.random.default_rng(0).laplace(size=(400, 4))
-    model = ExpertICA(n_features=8, learning_rate=1e4, max_iter=2, random_state=0).fit(rows)
+    model = ExpertICA(n_components=8, learning_rate=1e4, max_iter=2, random_state=0).fit(rows)
     (remark,) = model.warnings_
     assert "Z is infinite" in remark and "fell to 0 while learning: lower learning_rate" in remark
 

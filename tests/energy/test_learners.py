@@ -120,7 +120,7 @@ def test_measures_are_recorded_and_survive_a_stop(tmp_path):
     from kikuchi.energy import ExpertICA
 
     rows = np.random.default_rng(0).laplace(size=(400, 3))
-    options = {"n_features": 5, "max_iter": 6, "random_state": 0, "learner": "pcd:leapfrogs=3"}
+    options = {"n_components": 5, "max_iter": 6, "random_state": 0, "learner": "pcd:leapfrogs=3"}
     whole = ExpertICA(**options).fit(rows)
     assert list(whole.trace_.measures) == [
         "acceptance", "step size", "longest filter", "held-out score matching"

@@ -58,7 +58,7 @@ def test_transposed_images_have_the_features_that_they_are_sums_of():
     spots = np.array([np.exp(-((y - r) ** 2 + (x - c) ** 2) / 4).ravel() for r, c in centres])
     images = rng.normal(size=(30, 6)) @ spots + 0.01 * rng.normal(size=(30, 576))
     model = ExpertICA(
-        n_components=6, expert="logistic", learner="exact", learning_rate=0.05, max_iter=150,
+        pca_components=6, expert="logistic", learner="exact", learning_rate=0.05, max_iter=150,
         batch_size=64, schedule="linear", random_state=0,
     )  # fmt: skip
     found = transposed_features(images, model)

@@ -72,7 +72,7 @@ def test_the_digest_of_a_file_does_not_depend_on_the_time(estimator: Any, tmp_pa
 @pytest.mark.parametrize(
     ("option", "hint"),
     [
-        ("n_components", "'n_components'; it is called n_hidden here"),
+        ("n_hidden", "'n_hidden'; it is called n_components here"),
         ("n_iter", "it is called max_iter here"),
         ("learning_rat", "did you mean 'learning_rate'"),
     ],
@@ -87,4 +87,4 @@ def test_options_of_other_libraries_are_named(option, hint):
     with pytest.raises(TypeError, match=hint):
         RBM(**{option: 3})
     machine = RBM(3, random_state=0)
-    assert clone(machine).n_hidden == pickle.loads(pickle.dumps(machine)).n_hidden == 3
+    assert clone(machine).n_components == pickle.loads(pickle.dumps(machine)).n_components == 3

@@ -69,7 +69,7 @@ class _Baseline(BayesianMLPRegressor, BaselineResults):
     seconds: float | None = fixed(None)
     checkpoint: str | PathLike[str] | None = fixed(None)
     tol: float = fixed(0.01)
-    prior: Literal["single", "grouped", "ard"] = option(  # type: ignore[assignment]
+    prior: Literal["single", "grouped", "ard"] = option(
         "ard", "Weights that share a precision: single, grouped or ard (by input)."
     )
     noise: Literal["gaussian", "student"] = fixed("gaussian")
@@ -80,7 +80,7 @@ class _Baseline(BayesianMLPRegressor, BaselineResults):
     def _begin(self, X: ArrayLike, y: ArrayLike) -> tuple[Array, Array]:
         self._check_options()
         rows, targets = self._read(X, y, reset=True)
-        self._network = Network(rows.shape[1], self.hidden, self.skip)
+        self._network = Network(rows.shape[1], self._n_hidden, self.skip)
         return rows, targets
 
     def _ending(self, iterations: int, remarks: list[str]) -> None:
@@ -120,7 +120,7 @@ class LaplaceMLPRegressor(_Baseline):
     """Laplace's approximation with the evidence procedure: a Gaussian at a mode, whose precisions
     maximise the approximate evidence.
 
-    Ten cycles of a mode and new precisions from each of `restarts` random starts; the largest
+    Ten cycles of a mode and new precisions from each of `n_init` random starts; the largest
     approximate `log_evidence_` is kept. It is that of the final precisions and counts the images of
     the mode under sign changes and permutations of hidden units. Predictions are outputs at the
     mode, with the variance that slopes there give: averages over the Gaussian itself are mostly far
@@ -128,7 +128,7 @@ class LaplaceMLPRegressor(_Baseline):
 
     >>> rng = np.random.default_rng(0)
     >>> X = rng.uniform(-1, 1, size=(60, 1))
-    >>> net = LaplaceMLPRegressor(3, prior="grouped", restarts=1, random_state=0)
+    >>> net = LaplaceMLPRegressor(3, prior="grouped", n_init=1, random_state=0)
     >>> net = net.fit(X, np.sin(3 * X[:, 0]) + 0.1 * rng.normal(size=60))
     >>> bool(0.05 < net.noise_ < 0.2)
     True
@@ -151,7 +151,7 @@ class LaplaceMLPRegressor(_Baseline):
         rows, targets = self._begin(X, y)
         with jax.enable_x64(True):
             problem = self._problem(rows, targets)
-            starts = random_starts(self._network, self.restarts, generator(self.random_state))
+            starts = random_starts(self._network, self.n_init, generator(self.random_state))
             fits = [self._procedure(problem, start) for start in starts]
             self._fit_ = max(fits, key=lambda fit: fit.log_evidence)
             n = len(targets)
@@ -171,7 +171,7 @@ class LaplaceMLPRegressor(_Baseline):
                 f"the last cycle changed the count of parameters that the data determine by "
                 f"{found.change:.2g}: raise max_iter"
             ]
-        self._ending(self.max_iter * self.restarts, remarks)
+        self._ending(self.max_iter * self.n_init, remarks)
         return self
 
     def _procedure(self, problem: NetworkProblem, start: Array) -> LaplaceFit:
@@ -247,7 +247,7 @@ class SampledMLPRegressor(_Baseline):
     """
 
     _: KW_ONLY
-    restarts: int = fixed(1)
+    n_init: int = fixed(1)
     max_iter: int = fixed(1)
     chains: int = option(4, "Chains.", low=2)
     warmup: int = option(500, "Steps of adaptation of each chain.", low=20)

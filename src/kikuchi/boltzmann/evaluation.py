@@ -57,7 +57,7 @@ class MachineEvaluation(RowsAnswer):
 
     def facts(self) -> list[tuple[str, str]]:
         """The data, the machine, how the training went, and what was measured."""
-        e, machine = self.estimator, self.estimator.machine_
+        e, machine = self.estimator, self.estimator.model_
         size = f"{machine.n_visible} visible and {machine.n_hidden} hidden units"
         facts = [
             self.data_fact(),
@@ -84,7 +84,7 @@ class MachineEvaluation(RowsAnswer):
         if self.log_z["method"] != "exact" and self.log_likelihood_bounds is not None:
             low, high = self.log_likelihood_bounds
             doubts.append(f"between {low:.6g} and {high:.6g} by the bracket of log Z")
-        if self.estimator.machine_.hidden_weights is not None:
+        if self.estimator.model_.hidden_weights is not None:
             doubts.append("free energies of rows are approximate, as hidden units are connected")
         how = f" ({'; '.join(doubts)})" if doubts else ""
         return f"{self.log_likelihood:.6g}{others}{how}"

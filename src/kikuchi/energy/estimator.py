@@ -105,7 +105,7 @@ class EnergyModel(FeatureTransformer, TrainedEstimator):
         AUTO,
         "Energy: auto, a text such as linear:expert=logistic, or a function of parameters, rows.",
     )
-    n_features: int | None = option(
+    n_components: int | None = option(
         None, "Number of features; none: one per white column, or 32 of a network.", low=1
     )
     _: KW_ONLY
@@ -121,7 +121,9 @@ class EnergyModel(FeatureTransformer, TrainedEstimator):
         "rows a column), along rows of the data (rows), or random directions (random).",
     )
     whiten: str = option("zca", "Whitening of the rows: zca, pca or none.")
-    n_components: int | None = option(None, "Principal components kept, as columns of pca.", low=1)
+    pca_components: int | None = option(
+        None, "Principal components kept, as columns of pca.", low=1
+    )
     validation_fraction: float = option(
         0.05,
         "Fraction of the rows held out (1000 at most), on which score matching judges.",
@@ -129,7 +131,7 @@ class EnergyModel(FeatureTransformer, TrainedEstimator):
         below=1,
     )
     learning_rate: float = option(0.01, "First rate of the updates.", above=0)
-    optimiser: str = option(
+    solver: str = option(
         AUTO, 'Optimiser: auto (adam of a network, else sgd), "sgd", or one of optax.'
     )
     schedule: str = option(
@@ -178,7 +180,7 @@ class EnergyModel(FeatureTransformer, TrainedEstimator):
     def _optimiser(self, schedule: str) -> Optimiser:
         """That of the options, or of the recipe: momentum is for sgd."""
         schedule = self._chosen.schedule if schedule == AUTO else schedule
-        if self.optimiser != AUTO:
+        if self.solver != AUTO:
             return super()._optimiser(schedule)
         named = parse_optimiser(self._chosen.optimiser)
         shared: dict[str, Any] = {"momentum": self.momentum} if isinstance(named, Sgd) else {}
@@ -207,9 +209,9 @@ class EnergyModel(FeatureTransformer, TrainedEstimator):
         if reset:
             if len(rows) < 2:
                 raise DataError("1 sample cannot be learnt from; give at least 2 rows")
-            kind, components = self.whiten, self.n_components
+            kind, components = self.whiten, self.pca_components
             if components is not None and kind == "none":
-                raise MethodError("n_components are those of a whitening: give whiten='pca'")
+                raise MethodError("pca_components are those of a whitening: give whiten='pca'")
             self.preparation_ = X.preparation if isinstance(X, Patches) else None
             if self.preparation_ is not None and components is None and kind != "none":
                 # patches without their means vary in one direction less than they have columns
@@ -235,7 +237,7 @@ class EnergyModel(FeatureTransformer, TrainedEstimator):
                 raise MethodError(
                     f"parameters are for energies that are functions, not {energy.text}"
                 )
-            features = self.n_features or self._chosen.features or columns
+            features = self.n_components or self._chosen.features or columns
             values = energy.initial(columns, features, rng)
             if self._start not in STARTS:
                 raise MethodError(f"start is {', '.join(STARTS)}, got {self.start!r}")
@@ -510,7 +512,7 @@ class EnergyModel(FeatureTransformer, TrainedEstimator):
         it was not).
 
         Where the whitening has dropped directions it is the density within those kept, which
-        cannot be compared for different `n_components`.
+        cannot be compared for different `pca_components`.
         """
         white = self._white(X)
         found = self.log_z_ if hasattr(self, "log_z_") else self.log_z()

@@ -94,7 +94,7 @@ class FlowOptions(PreparedEstimator):
         1e-3, "Least deviation of a Gaussian, in deviations of the columns.", above=0
     )
     dtype: Literal["float32", "float64"] = option("float32", "Precision: float32 or float64.")
-    optimiser: str = option("adam", "Optimiser of optax, or sgd.")
+    solver: str = option("adam", "Optimiser of optax, or sgd.")
     learning_rate: float = option(2e-3, "First rate of the updates.", above=0)
     schedule: str = option(
         "cosine",

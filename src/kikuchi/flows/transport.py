@@ -222,7 +222,9 @@ class TransportGenerator(PreparedEstimator):
 
     model_class: ClassVar[Any] = GeneratorNetwork
 
-    n_latent: int | None = option(None, "Columns of the noise; none: as many as rows have.", low=1)
+    n_components: int | None = option(
+        None, "Columns of the noise; none: as many as rows have.", low=1
+    )
     _: KW_ONLY
     width: int = option(64, "Units of each hidden layer.", low=1)
     depth: int = option(2, "Hidden layers.", low=1)
@@ -240,7 +242,7 @@ class TransportGenerator(PreparedEstimator):
     )
     validation_fraction: float = option(0.1, "Fraction of the rows held out.", low=0, below=1)
     patience: int = option(20, "Epochs without a better held-out score before the end.", low=1)
-    optimiser: str = option("adam", "Optimiser of optax, or sgd.")
+    solver: str = option("adam", "Optimiser of optax, or sgd.")
     learning_rate: float = option(2e-3, "First rate of the updates.", above=0)
     weight_decay: float = option(1e-5, "Strength of the decay of weights towards 0.", low=0)
     batch_size: int = option(128, "Rows of each update.", low=2)
@@ -249,7 +251,7 @@ class TransportGenerator(PreparedEstimator):
     def _begin(self, rows: Array, rng: np.random.Generator) -> GeneratorNetwork:
         count = min(round(self.validation_fraction * len(rows)), _JUDGED)
         self._held = rng.permutation(len(rows))[:count] if count >= 2 else np.arange(0)
-        inputs = self.n_latent or rows.shape[1]
+        inputs = self.n_components or rows.shape[1]
         sizes = [inputs, *[self.width] * self.depth, rows.shape[1]]
         features = [rows.shape[1], *[self.width] * self.depth, self.features or 1]
         return GeneratorNetwork.random(sizes, rng, features if self.features else None)

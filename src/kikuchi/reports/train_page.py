@@ -123,7 +123,7 @@ def _tiles(evaluation: MachineEvaluation) -> list[Tile]:
 
 
 def _pictures(evaluation: MachineEvaluation) -> list[Item]:
-    e, machine, shape = evaluation.estimator, evaluation.estimator.machine_, evaluation.shape
+    e, machine, shape = evaluation.estimator, evaluation.estimator.model_, evaluation.shape
     pictures: list[Item] = [training_picture(evaluation)]
     if shape is None:
         return pictures

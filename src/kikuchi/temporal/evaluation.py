@@ -164,7 +164,7 @@ class TemporalEvaluation(Answer):
             sizes = " x ".join(map(str, e.model_.sizes))
             return [("chains", sizes), ("lags", ", ".join(map(str, e.model_.lags)))]
         if self.kind == "ica":
-            return [("sources", str(e.sources)), ("scheme", e.scheme)]
+            return [("sources", str(e.n_components)), ("posterior", e.posterior)]
         return [("classes", ", ".join(map(str, e.classes_))), ("evidence by", e.evidence_kind_)]
 
     def table(self) -> TextTable | None:

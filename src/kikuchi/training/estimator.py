@@ -102,12 +102,46 @@ def validate_data(estimator: Any, X: Any, *arguments: Any, **options: Any) -> An
     return validation.validate_data(estimator, X, *arguments, **{"order": "C"} | options)
 
 
-_OTHER_NAMES = {  # of scikit-learn and hmmlearn
-    "n_components": ("states", "n_hidden", "n_sources", "hidden"),
-    "covariance_type": ("covariance",),
+_OTHER_NAMES = {  # of scikit-learn, hmmlearn and others
+    "n_components": ("n_states", "hidden_layer_sizes"),
+    "n_hidden": ("n_components", "hidden_layer_sizes"),
+    "n_sources": ("n_components",),
+    "n_features": ("n_components",),
+    "n_latent": ("n_components",),
+    "n_clusters": ("n_components", "n_states"),
+    "hidden": ("hidden_layer_sizes", "n_components"),
+    "layers": ("hidden_layer_sizes",),
+    "hidden_units": ("hidden_layer_sizes", "n_components"),
+    "states": ("n_states",),
+    "chains": ("n_states",),
+    "state": ("n_components",),
+    "components": ("n_mix", "n_components"),
+    "sources": ("n_components",),
+    "covariance": ("covariance_type",),
     "n_iter": ("max_iter",),
+    "n_epochs": ("max_iter",),
     "epochs": ("max_iter",),
-    "n_mix": ("components",),
+    "max_epochs": ("max_iter",),
+    "max_iterations": ("max_iter",),
+    "rounds": ("max_iter",),
+    "passes": ("max_iter",),
+    "cycles": ("max_iter",),
+    "inner_iterations": ("inner_max_iter",),
+    "restarts": ("n_init",),
+    "networks": ("n_init",),
+    "n_starts": ("n_init",),
+    "optimiser": ("solver",),
+    "optimizer": ("solver",),
+    "algorithm": ("solver", "learner"),
+    "rule": ("learner",),
+    "scheme": ("posterior",),
+    "form": ("arithmetic", "density"),
+    "density": ("prior",),
+    "learning_rate_init": ("learning_rate",),
+    "alpha": ("weight_decay",),
+    "fun": ("prior",),
+    "init_params": ("start",),
+    "init": ("start",),
     "n_jobs": ("processes", "threads"),
     "seed": ("random_state",),
 }
@@ -316,10 +350,9 @@ class TrainedEstimator(Estimator):
     """Base of the estimators whose model is trained by `kikuchi.training.trainer.train`.
 
     A family gives `_begin` (the model before training) and `_rule`; `_rows` if it reads its data in
-    another way. The trained model is in `model_`, or in the attribute that `model_attribute` names.
+    another way. The trained model is in `model_`.
     """
 
-    model_attribute: ClassVar[str] = "model_"
     model_class: ClassVar[Any]
 
     def __init_subclass__(cls, **keywords: Any) -> None:
@@ -328,7 +361,7 @@ class TrainedEstimator(Estimator):
             cls.file_kind = cls.model_class.kind
 
     learning_rate: float = option(0.05, "First rate of the updates.", above=0)
-    optimiser: str = option("sgd", 'Optimiser: "sgd", or one of optax such as "adam:b1=0.8".')
+    solver: str = option("sgd", 'Optimiser: "sgd", or one of optax such as "adam:b1=0.8".')
     momentum: float = option(
         0.0, "Fraction of the velocity that sgd keeps; 0 for other optimisers.", low=0, below=1
     )
@@ -372,8 +405,8 @@ class TrainedEstimator(Estimator):
 
     @property
     def _model(self) -> Any:
-        check_is_fitted(self, self.model_attribute)
-        return getattr(self, self.model_attribute)
+        check_is_fitted(self, "model_")
+        return self.model_
 
     # ------------------------------------------------------------------ learning
 
@@ -397,7 +430,7 @@ class TrainedEstimator(Estimator):
         There is no last epoch here, so that `schedule` is left aside: the rate is `learning_rate`.
         """
         self._check_options()
-        first = not hasattr(self, self.model_attribute)
+        first = not hasattr(self, "model_")
         rows = self._rows(X, reset=first)
         if first:
             rng = generator(self.random_state)
@@ -439,14 +472,14 @@ class TrainedEstimator(Estimator):
         )  # fmt: skip
 
     def _keep(self, training: Training[Any], rng: np.random.Generator) -> None:
-        setattr(self, self.model_attribute, training.model)
+        self.model_ = training.model
         self._rng, self._state = rng, training.state
         self._ended(
             training.epochs, training.stopped, training.converged, training.warnings, training.trace
         )
 
     def _optimiser(self, schedule: str) -> Optimiser:
-        named = parse_optimiser(self.optimiser)
+        named = parse_optimiser(self.solver)
         shared: dict[str, Any] = {
             "learning_rate": self.learning_rate,
             "weight_decay": self.weight_decay,
@@ -456,7 +489,7 @@ class TrainedEstimator(Estimator):
             shared["momentum"] = self.momentum
         elif self.momentum:
             raise MethodError(
-                f"momentum belongs to optimiser sgd; {named.name} has options of its own: give "
+                f"momentum belongs to solver sgd; {named.name} has options of its own: give "
                 "momentum=0"
             )
         return dataclasses.replace(named, **shared)
@@ -470,7 +503,7 @@ class TrainedEstimator(Estimator):
     def _restore_state(
         self, arrays: Arrays, facts: Mapping[str, Any], about: Mapping[str, Any]
     ) -> None:
-        setattr(self, self.model_attribute, restored(self.model_class, arrays, facts))
+        self.model_ = restored(self.model_class, arrays, facts)
         self._rng, self._state = generator(self.random_state), None
 
 

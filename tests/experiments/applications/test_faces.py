@@ -173,7 +173,7 @@ def test_trained_on_pairs_it_knows_people(people: tuple[Array, NDArray[np.int64]
     one, other = model.goodness(faces, faces), model.goodness(faces, faces).T
     assert np.abs(one - other).mean() < 0.25 * one.std()
     again = FacePairRBM(template, random_state=0).fit(faces[train], who[train])
-    np.testing.assert_array_equal(again.rbm_.machine_.weights, model.rbm_.machine_.weights)
+    np.testing.assert_array_equal(again.rbm_.model_.weights, model.rbm_.model_.weights)
 
 
 def test_some_pairs_only(people: tuple[Array, NDArray[np.int64]]) -> None:

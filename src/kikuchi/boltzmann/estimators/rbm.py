@@ -45,7 +45,7 @@ class RBM(RestrictedMachine, LearnerEstimator):
     rules with chains, and once from the rows held out. Used as they are, columns that vary less
     than bits would pull the weights towards 0 (`grey="means"` does so).
 
-    Attributes: `machine_`, `components_` (weights, one row per hidden unit), `trace_` (with
+    Attributes: `model_`, `components_` (weights, one row per hidden unit), `trace_` (with
     `plot()`), `n_iter_`, `stopped_`, `converged_` (True only if a stopping criterion was met: not
     after the last epoch), `warnings_`, `score_kind_` (whether `score` is a log-likelihood or a
     pseudo-log-likelihood), `log_z_` (once `log_z` was called).
@@ -59,7 +59,7 @@ class RBM(RestrictedMachine, LearnerEstimator):
     ('log-likelihood', True)
     """
 
-    n_hidden: int = option(256, "Number of hidden units.", low=0)
+    n_components: int = option(256, "Number of hidden units.", low=0)
     _: KW_ONLY
     learner: str = option(
         "pcd:k=3", 'Learning rule such as "pcd:k=1"; see `kikuchi learners --machines`.'
@@ -167,7 +167,7 @@ class RBM(RestrictedMachine, LearnerEstimator):
         judged: Array = self._held_out if held_out else self._kept_rows
         if self._draws_bits and not held_out:
             judged = _bits_of(judged)
-        found = below_independent_bits(self.machine_, rows, judged)
+        found = below_independent_bits(self.model_, rows, judged)
         if found is None:
             return []
         text = (
