@@ -107,7 +107,7 @@ def our_network(table: Table, seed: int) -> float:
     net = SigmoidBeliefNetwork(**given, random_state=seed).fit(table.train)
     if len(net.model_.hidden) <= _MOST_ENUMERATED:
         return _enumerated(net.model_, table.test)
-    return float(net.log_likelihood(table.test, "ais").mean())
+    return float(net.row_likelihoods(table.test, "ais").mean())
 
 
 def _enumerated(network: Any, rows: Rows) -> float:

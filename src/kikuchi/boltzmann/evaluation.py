@@ -137,11 +137,11 @@ def evaluate(
     )
     if log_z is not None:
         evaluation.log_z = _measured_log_z(estimator, log_z, some)
-        found = estimator.log_likelihood(some)
+        found = estimator.row_likelihoods(some)
         evaluation.log_likelihood = found.mean()
         evaluation.log_likelihood_bounds = float(found.lower.mean()), float(found.upper.mean())
         if held_out is not None:
-            evaluation.log_likelihood_held_out = estimator.log_likelihood(held_out).mean()
+            evaluation.log_likelihood_held_out = estimator.row_likelihoods(held_out).mean()
     return evaluation
 
 

@@ -131,7 +131,7 @@ def _pictures(evaluation: MachineEvaluation) -> list[Item]:
     groups = {
         "data": some,
         "reconstruction": e.reconstruct(some),
-        "samples": e.sample(_SHOWN, _SAMPLE_STEPS, random_state=0),
+        "samples": e.sample(_SHOWN, steps=_SAMPLE_STEPS, random_state=0),
     }
     pictures.append(
         Picture(

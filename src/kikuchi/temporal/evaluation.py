@@ -321,9 +321,7 @@ def carry_out(
         found = estimator.forecast(tables, steps, **how)
         parts = [_moments(f, outputs_named) for f in found]
     elif task == "sample":
-        states, outputs = estimator.sample(steps, seed=seed)
-        if isinstance(states, list):
-            states = np.stack(states, axis=1)
+        outputs, states = estimator.sample(steps, random_state=seed, return_latents=True)
         states = np.asarray(states, dtype=np.float64).reshape(len(outputs), -1)
         columns = [f"state{k}" for k in range(states.shape[1])]
         columns += outputs_named
