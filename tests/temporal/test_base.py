@@ -54,9 +54,9 @@ def test_entries_that_are_no_numbers_are_refused() -> None:
     sparse = pytest.importorskip("scipy.sparse")
     bad = {
         r"X is sparse.*use X.toarray\(\)": sparse.csr_array(ROWS),
-        "Y is not a table of numbers": [[{"a": 1}, 2.0], [1.0, 2.0]],
-        r"Y is empty: 0 feature\(s\)": ROWS[:, :0],
-        r"Y is empty: 0 sample\(s\)": ROWS[:0],
+        "X is not a table of numbers": [[{"a": 1}, 2.0], [1.0, 2.0]],
+        r"X is empty: 0 feature\(s\)": ROWS[:, :0],
+        r"X is empty: 0 sample\(s\)": ROWS[:0],
     }
     for message, rows in bad.items():
         with pytest.raises(DataError, match=message):
