@@ -71,7 +71,7 @@ class FlowClassifier(ClassifierMixin, FlowOptions):  # type: ignore[misc]
     >>> rng = np.random.default_rng(0)
     >>> X, y = rng.normal(size=(200, 2)), np.repeat(["a", "b"], 100)
     >>> X[100:] += 4.0
-    >>> model = FlowClassifier(flow="coupling:layers=1,width=4", epochs=2, random_state=0)
+    >>> model = FlowClassifier(flow="coupling:layers=1,width=4", max_iter=2, random_state=0)
     >>> model.fit(X, y).score(X, y) > 0.95
     True
 
@@ -80,8 +80,8 @@ class FlowClassifier(ClassifierMixin, FlowOptions):  # type: ignore[misc]
 
     n_components: int | None = option(
         None,
-        "Gaussians (form latent) or flows (form mixture) of each class; none: chosen by held-out "
-        "rows.",
+        "Gaussians (density latent) or flows (density mixture) of each class; none: chosen by "
+        "held-out rows.",
         low=1,
     )
     flow: str = option(
@@ -89,7 +89,7 @@ class FlowClassifier(ClassifierMixin, FlowOptions):  # type: ignore[misc]
         "Bijection: coupling, spline, autoregressive, affine or image.",
     )
     _: KW_ONLY
-    form: Literal["mixture", "latent"] = option(
+    density: Literal["mixture", "latent"] = option(
         "latent", "mixture (a flow per component) or latent (one flow per class)."
     )
     class_prior: Literal["rows", "uniform"] = option(
@@ -163,7 +163,7 @@ class FlowClassifier(ClassifierMixin, FlowOptions):  # type: ignore[misc]
             for name in ("weights", "means", "covariances")
         }
         spec = FlowSpec(
-            self.form, self.flow_text, columns, number, groups=len(rows),
+            self.density, self.flow_text, columns, number, groups=len(rows),
             image=self._shape(columns), double=self.dtype == "float64", seed=seed,
         )  # fmt: skip
         return FlowDensity.of(spec, base, rng)
@@ -221,7 +221,7 @@ class FlowClassifier(ClassifierMixin, FlowOptions):  # type: ignore[misc]
             self._rule(model),
             rng,
             self._optimiser(self.schedule),
-            self.epochs,
+            self.max_iter,
             self._checkpoint(),
             None,
             validation=judged,

@@ -88,7 +88,7 @@ class _FlowEstimator(FeatureTransformer, FlowOptions):
     temperature: float = option(
         1.0, "Of the responsibilities in em; 1 is exact, larger is nearer to uniform.", above=0
     )
-    em_epochs: int = option(5, "Passes over the rows per maximisation step of em.", low=1)
+    inner_max_iter: int = option(5, "Passes over the rows per maximisation step of em.", low=1)
     tol: float = option(1e-6, "em ends when a round gains less per row.", low=0)
 
     # ------------------------------------------------------------------ learning
@@ -280,7 +280,13 @@ class _FlowEstimator(FeatureTransformer, FlowOptions):
         *_: object,
     ) -> None:
         step = MaximisationStep(
-            self.floor, optimiser, self.em_epochs, self.batch_size, self.noise, rng, self.threads
+            self.floor,
+            optimiser,
+            self.inner_max_iter,
+            self.batch_size,
+            self.noise,
+            rng,
+            self.threads,
         )
         em = FlowEM(model, rows, judged, step, self.temperature, self.patience)
         run = self._run()
@@ -494,7 +500,8 @@ class FlowMixture(_FlowEstimator):
     whose size held-out rows choose) and flow_gain_.
 
     >>> rows = np.random.default_rng(0).normal(size=(200, 2))
-    >>> model = FlowMixture(2, flow="coupling:layers=2,width=8", epochs=3, random_state=0).fit(rows)
+    >>> model = FlowMixture(2, flow="coupling:layers=2,width=8", max_iter=3, random_state=0)
+    >>> model = model.fit(rows)
     >>> model.score_samples(rows).shape, model.predict_proba(rows).shape
     ((200,), (200, 2))
     >>> model.sample(3, random_state=0).shape, model.transform(rows).shape
@@ -529,7 +536,7 @@ class LatentMixtureFlow(_FlowEstimator):
     mixture_score_ (of a mixture whose size held-out rows choose) and flow_gain_.
 
     >>> rows = np.random.default_rng(0).normal(size=(200, 2)) ** 3
-    >>> model = LatentMixtureFlow(2, flow="spline:layers=1,width=8", epochs=3, random_state=0)
+    >>> model = LatentMixtureFlow(2, flow="spline:layers=1,width=8", max_iter=3, random_state=0)
     >>> model.fit(rows).score_samples(rows).shape
     (200,)
 
