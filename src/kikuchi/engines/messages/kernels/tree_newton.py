@@ -264,7 +264,8 @@ def smooth(path, layout, arrays, clamping, space, mu, mode):
     walked, left, from_factor, core = path
     clamped, clamped_to, state_at = clamping
     scope_at, _, at, variable_at, edges, edge_factor, scopes = layout
-    gradient, _, step, _, eta, y, lam, lam_at, gain, gain_at, _ = space
+    gradient, _, step, _, eta, y, lam, lam_at, gain, gain_at, factor = space
+    tables, nu = arrays.tables, arrays.nu
     root = np.int64(edge_factor[walked[0]])
     for position in range(walked.size):
         if not left[position]:
@@ -274,7 +275,9 @@ def smooth(path, layout, arrays, clamping, space, mu, mode):
         begin, states = np.int64(at[e]), np.int64(at[e + 1] - at[e])
         if not from_factor[e]:
             a = np.int64(edge_factor[e])
-            eliminate(a, e, layout, arrays, core, space, mode)
+            eliminate(
+                a, e, layout, tables, nu, core, eta, y, lam, lam_at, gain, gain_at, factor, mode
+            )
             continue
         lam[lam_at[e] : lam_at[e + 1]] = 0.0
         eta[begin : begin + states] = 0.0
@@ -292,7 +295,10 @@ def smooth(path, layout, arrays, clamping, space, mu, mode):
                     lam[lam_at[e] + k] += lam[lam_at[f] + k]
                 for x in range(states):
                     eta[begin + x] += eta[np.int64(at[f]) + x]
-    eliminate(root, np.int64(-1), layout, arrays, core, space, mode)
+    none = np.int64(-1)
+    eliminate(
+        root, none, layout, tables, nu, core, eta, y, lam, lam_at, gain, gain_at, factor, mode
+    )
     for position in range(walked.size):
         if left[position]:
             continue
@@ -322,14 +328,17 @@ def smooth(path, layout, arrays, clamping, space, mu, mode):
 
 
 @njit(cache=True, error_model="numpy")
-def eliminate(a, parent, layout, arrays, core, space, mode):
+def eliminate(
+    a, parent, layout, tables, nu, core, eta, y, lam, lam_at, gain, gain_at, factor, mode
+):
     """Take in what the children of factor `a` know: lam and eta of the parent edge, and the gains.
+
+    The arrays come one by one: a tuple of them would cost a reference count per array and call.
 
     With y_c = R y_p + noise of covariance N and the children's information L, eta:
     y_c = (I + N L)^-1 (R y_p + N eta); the parent's is R' L (I + N L)^-1 R and R'(eta - L y_c).
     """
     scope_at, table_at, at, _, _, _, _ = layout
-    _, _, _, _, eta, y, lam, lam_at, gain, gain_at, factor = space
     _, noise, rate, _, system, right, place_of, states_of, _ = factor
     lo, hi = np.int64(scope_at[a]), np.int64(scope_at[a + 1])
     above = np.int64(1) if parent < 0 else np.int64(at[parent + 1] - at[parent])
@@ -340,7 +349,7 @@ def eliminate(a, parent, layout, arrays, core, space, mode):
         if lo + k != parent and core[lo + k]:
             place_of[k] = size
             size += states_of[k]
-    factor_belief(a, layout, arrays, factor, mode)
+    factor_belief(a, layout, tables, nu, factor, mode)
     entries = np.int64(table_at[a + 1] - table_at[a])
     moments(entries, hi - lo, parent - lo, above, size, factor)
     columns = above + 1
@@ -396,10 +405,9 @@ def eliminate(a, parent, layout, arrays, core, space, mode):
 
 
 @njit(cache=True, error_model="numpy")
-def factor_belief(a, layout, arrays, factor, mode):
+def factor_belief(a, layout, tables, nu, factor, mode):
     """prop. to the table times what its variables send, summing to 1."""
     scope_at, table_at, at, _, _, _, _ = layout
-    tables, _, nu, _, _ = arrays
     joint, _, _, _, _, _, _, states_of, entry = factor
     begin, end = np.int64(table_at[a]), np.int64(table_at[a + 1])
     lo, hi = np.int64(scope_at[a]), np.int64(scope_at[a + 1])
