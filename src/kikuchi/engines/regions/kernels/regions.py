@@ -128,9 +128,8 @@ def _ratio(wanted, b, begin, states, damping, factor):
 
 
 @njit(cache=True, error_model="numpy", inline="always")
-def _apply(edge, child, links, edges, b, factor, states):
-    """Put the change of one message into every belief that it enters."""
-    table_at = links.table_at
+def _apply(receivers, span, child, table_at, links, b, factor, states):
+    """Put the change of one message into every belief that it enters: those of a span."""
     begin = table_at[child]
     total = 0.0
     for x in range(states):
@@ -139,17 +138,16 @@ def _apply(edge, child, links, edges, b, factor, states):
     for x in range(states):
         if b[begin + x] > 0.0:
             b[begin + x] = max(b[begin + x] / total, FLOOR)
-    for k in range(edges.at[edge], edges.at[edge + _U1]):
-        link = edges.receivers[k]
+    for k in range(span[0], span[1]):
+        link = receivers[k]
         region = links.large[link]
         at = links.map_at[link]
         multiply(b, table_at[region], table_at[region + _U1], links.maps, at, factor)
 
 
 @njit(cache=True, error_model="numpy", inline="always")
-def _wanted(link, links, b, wanted):
+def _wanted(link, table_at, links, b, wanted):
     """The marginal of a parent's belief on its child, and the child with the size of its table."""
-    table_at = links.table_at
     parent = links.large[link]
     child = links.small[link]
     states = table_at[child + _U1] - table_at[child]
@@ -167,31 +165,36 @@ def propagate(links, edges, b, damping, visits, renewals, work):
     message enters: the child, and the regions above it that are not above the parent. The visits
     that are `renewals` are not damped. `work` has two rows.
     """
+    table_at = links.table_at
+    edge_link, receiver_at, receivers = edges
     residual = 0.0
     wanted, factor = work[0], work[1]
     for k in range(visits.size):
         edge = np.uint64(visits[k])
-        child, states = _wanted(edges.edge_link[edge], links, b, wanted)
+        child, states = _wanted(edge_link[edge], table_at, links, b, wanted)
         kept = 0.0 if renewals[k] else damping
-        residual = max(residual, _ratio(wanted, b, links.table_at[child], states, kept, factor))
-        _apply(edge, child, links, edges, b, factor, states)
+        residual = max(residual, _ratio(wanted, b, table_at[child], states, kept, factor))
+        span = (receiver_at[edge], receiver_at[edge + _U1])
+        _apply(receivers, span, child, table_at, links, b, factor, states)
     return residual
 
 
 @njit(cache=True, error_model="numpy")
 def propagate_together(links, edges, b, damping, work):
     """As `propagate`, over all edges at once: `work` has a row for each, and one more."""
-    table_at, edge_link = links.table_at, edges.edge_link
+    table_at = links.table_at
+    edge_link, receiver_at, receivers = edges
     residual = 0.0
     wanted = work[edge_link.size]
     for edge in range(np.uint64(edge_link.size)):
-        child, states = _wanted(edge_link[edge], links, b, wanted)
+        child, states = _wanted(edge_link[edge], table_at, links, b, wanted)
         begin = table_at[child]
         residual = max(residual, _ratio(wanted, b, begin, states, damping, work[edge]))
     for edge in range(np.uint64(edge_link.size)):
         child = links.small[edge_link[edge]]
         states = table_at[child + _U1] - table_at[child]
-        _apply(edge, child, links, edges, b, work[edge], states)
+        span = (receiver_at[edge], receiver_at[edge + _U1])
+        _apply(receivers, span, child, table_at, links, b, work[edge], states)
     return residual
 
 
