@@ -414,7 +414,7 @@ def test_bad_alpha(alpha: object, words: str) -> None:
 
 def test_bad_evidence_and_budgets() -> None:
     graph = kk.grid(30, 30, coupling=0.3)
-    with pytest.raises(EvidenceError, match="a state is needed"):
+    with pytest.raises(EvidenceError, match="a state is required"):
         certify(graph, {0: [0.5, 0.5]})
     with pytest.raises(BudgetError, match="certificate needs"):
         certify(graph, budget=Budget(bytes=1000))

@@ -163,10 +163,10 @@ BAD_ARRAYS = [
     (([2, 2], [0, -1], [0, 2], ONES), "0..n-1, got -1"),
     (([2, 2], [0, 2**40], [0, 2], ONES), "0..n-1, got 1099511627776"),
     (([2, 2], [0.5, 1.0], [0, 2], ONES), "whole numbers"),
-    (([2, 2], [0, 1], [0, 3], ONES), "scope_offsets must rise"),
-    (([2, 2], [0, 1], [1, 2], ONES), "scope_offsets must rise"),
-    (([2, 2], [0, 1], [0, 2, 2], ONES), "scope_offsets must rise"),
-    (([2, 2], [0, 1], [], ONES), "scope_offsets must rise"),
+    (([2, 2], [0, 1], [0, 3], ONES), "scope_offsets must increase"),
+    (([2, 2], [0, 1], [1, 2], ONES), "scope_offsets must increase"),
+    (([2, 2], [0, 1], [0, 2, 2], ONES), "scope_offsets must increase"),
+    (([2, 2], [0, 1], [], ONES), "scope_offsets must increase"),
     (([2, 2], [0, 1], [0, 2], np.zeros(3)), "need 4 table entries, there are 3"),
     (([2, 2], [0, 1], [0, 2], [0, 0, np.inf, 0]), "factor 0: log-potentials must be below"),
     (([10**6] * 5, [0, 1, 2, 3, 4], [0, 5], ONES), "would need 1e\\+30 table entries"),
@@ -408,7 +408,7 @@ def test_no_evidence_leaves_the_graph(named: FactorGraph) -> None:
 
 def test_impossible_evidence_says_so() -> None:
     graph = FactorGraph([2, 2], [((0,), [1, 1]), ((0, 1), [[1, 0], [0, 0]])])
-    with pytest.raises(ImpossibleEvidenceError, match=r"factor 1 has no weight left"):
+    with pytest.raises(ImpossibleEvidenceError, match=r"factor 1 has no remaining weight"):
         graph.condition({0: 1})
     with pytest.raises(ImpossibleEvidenceError, match="probability zero"):
         graph.condition({0: 0, 1: 1})

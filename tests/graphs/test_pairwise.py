@@ -63,7 +63,7 @@ def test_added_states_are_the_configurations_of_positive_weight() -> None:
 
 def test_a_state_of_weight_zero_has_no_extension() -> None:
     graph = FactorGraph([2] * 3, [((0, 1, 2), [1, 0, 0, 1, 0, 1, 1, 0])])
-    with pytest.raises(ModelError, match="weight zero by factor 0"):
+    with pytest.raises(ModelError, match="weight zero in factor 0"):
         to_pairwise(graph).extend_states(np.array([1, 1, 1]))
 
 

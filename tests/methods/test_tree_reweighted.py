@@ -297,7 +297,7 @@ def test_given_appearances() -> None:
     assert third == parse_method("trw:appearances=0.5") == parse_method(third.text)
     looser = third.run(graph)
     assert looser.log_z >= enumerate_exact(graph)[0]
-    with pytest.raises(MethodError, match="no forest holds more than"):
+    with pytest.raises(MethodError, match="no forest contains more than"):
         kk.infer(graph, "trw:appearances=0.9")
     with pytest.raises(MethodError, match="one for each of the 21 factors, got 2"):
         kk.infer(graph, "trw:appearances=0.9/0.5")

@@ -132,13 +132,16 @@ def test_progress_is_shown_told_or_refused(capsys: pytest.CaptureFixture[str]) -
         (lambda: kk.draw_samples("asia.bif", 3), "draw_samples takes a FactorGraph, got str"),
         (lambda: kk.draw_samples(ASIA, 2.5), "whole number of at least 0, got 2.5"),
         (lambda: kk.region_graph("asia.bif", "cvm"), "region_graph takes a FactorGraph, got str"),
-        (lambda: kk.bounds(ASIA, ibound="x"), "ibound must be a whole number or None, got 'x'"),
+        (lambda: kk.bounds(ASIA, ibound="x"), "ibound must be an integer or None, got 'x'"),
         (lambda: kk.infer(ASIA).factor(8), "there is no factor 8; the model has factors 0..7"),
         (lambda: ASIA.scope(-1), "there is no factor -1; the model has factors 0..7"),
         (lambda: ASIA.table("lung"), "there is no factor 'lung'; the model has factors 0..7"),
         (lambda: kk.query("example:asia", "lung"), r"no file; kk.example\('asia'\) is the bundled"),
         (lambda: kk.read("asia"), "asia: the name has no extension; use one of .uai"),
-        (lambda: kk.infer(ASIA, 3), "method: a text such as 'auto' or an object is needed, got 3"),
+        (
+            lambda: kk.infer(ASIA, 3),
+            "method: a string such as 'auto' or an object is required, got 3",
+        ),
         (lambda: kk.infer(ASIA, kk.MeanField), r"got the class itself; write MeanField\(\)"),
         (lambda: kk.infer(ASIA, evidence="dysp=yes"), "evidence must be a mapping"),
         (lambda: kk.query(ASIA, "lung", evidence=["dysp"]), "evidence must be a mapping"),
@@ -316,5 +319,5 @@ def test_a_dask_client_shares_the_rows(client: Any, tmp_path: Path) -> None:
 
 
 def test_processes_of_no_known_kind() -> None:
-    with pytest.raises(kk.KikuchiError, match="a whole number, None or a Dask client, got 'two'"):
+    with pytest.raises(kk.KikuchiError, match="an integer, None or a Dask client, got 'two'"):
         kk.predict_proba(ASIA, {"xray": ["yes"]}, ["lung"], processes="two")

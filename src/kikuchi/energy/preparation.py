@@ -220,7 +220,7 @@ class Patches:
 
         place = Path(path)
         if not place.is_file():
-            raise DataError(f"{place}: there is no such file")
+            raise DataError(f"{place}: no such file")
         found = cls.of_arrays(read_arrays(place), str(place))
         if found is None:
             raise DataError(f"{place}: holds no patches; make them with patches(...).save")

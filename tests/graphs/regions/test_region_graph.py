@@ -213,7 +213,7 @@ def test_explicit_counting_is_checked() -> None:
         RegionGraph(graph, parts, edges=edges, counting=[1, 1, 0])
     with pytest.raises(ModelError, match="not connected"):
         RegionGraph(graph, parts, edges=[(0, 2)], counting=[1, 1, -1])
-    with pytest.raises(ModelError, match="no smaller part"):
+    with pytest.raises(ModelError, match="not a proper subset"):
         RegionGraph(graph, parts, edges=[(2, 0)])
     with pytest.raises(ModelError, match="edges must join"):
         RegionGraph(graph, parts, edges=[(0, 7)])
