@@ -30,7 +30,7 @@ Function = TypeVar("Function", bound=Callable[..., Any])
 class Budget:
     """Limits of one run; `None` means no limit of that kind.
 
-    `iterations` can lower a method's own iteration limit, but not raise it. `seconds` is measured
+    `iterations` can lower the `max_iter` of a method, but not raise it. `seconds` is measured
     from the start of the run: it includes set-up and planning, but not the compilation or loading
     of compiled loops. When the time is over, an iteration stops with the best result so far, and a
     set-up raises an error. `bytes` limits the memory that a run adds to the process; a method that
