@@ -145,8 +145,8 @@ def test_projection_limits() -> None:
     ("call", "complaint"),
     [
         (lambda: kl_divergence([1, 2], [1, 2, 3]), "equal shapes"),
-        (lambda: kl_divergence([1, -2], [1, 2]), "finite weights >= 0; p"),
-        (lambda: alpha_divergence([1.0], [np.nan], 0.5), "finite weights >= 0; q"),
+        (lambda: kl_divergence([1, -2], [1, 2]), "finite non-negative weights; p"),
+        (lambda: alpha_divergence([1.0], [np.nan], 0.5), "finite non-negative weights; q"),
         (lambda: alpha_divergence([1.0], [1.0], np.inf), "finite number"),
         (lambda: alpha_projection([[1, 1]], 0.0), "mean field, mf"),
         (lambda: alpha_projection([[1, 0]], -1.0), "without zeros"),

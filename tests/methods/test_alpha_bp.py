@@ -372,7 +372,7 @@ def test_divergence_answers_with_the_best_point_seen() -> None:
     graph = kk.complete(8, coupling=2.0, seed=0)
     wild = kk.infer(graph, "alpha:alpha=-0.9")
     assert not wild.converged and wild.stopped == "diverged"
-    assert "diverged: the best messages seen" in wild.warnings[0]
+    assert "diverged: the best messages still" in wild.warnings[0]
     assert wild.diagnostics["residual"] == min(wild.trace.residual)
     json.dumps(wild.to_dict(), allow_nan=False)
     restless = kk.infer(graph, "alpha:alpha=1.9,max_iter=50")

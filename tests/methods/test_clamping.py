@@ -105,7 +105,7 @@ def test_texts_go_both_ways() -> None:
 @pytest.mark.parametrize(
     ("text", "words"),
     [
-        ("clamp:method=bp", "gave no bound"),
+        ("clamp:method=bp", "has no bound"),
         ("clamp:method=nothing", "no method 'nothing'"),
         ("clamp:method=(mf:tol=1", "parentheses do not match"),
         ("clamp:method=mf),k=1", "parentheses do not match"),

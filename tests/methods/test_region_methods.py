@@ -367,7 +367,7 @@ def test_an_estimate_outside_certain_bounds_comes_with_a_warning(
     exact = kk.infer(graph, "jt").log_z
     words = found.warnings[-1].split("from ")[1].split(":")[0].split(" to ")
     assert float(words[0]) <= exact <= float(words[1])
-    assert "do not trust" in found.warnings[-1]
+    assert "not reliable" in found.warnings[-1]
 
 
 # ---------------------------------------------------------------------- poor fixed points

@@ -76,7 +76,7 @@ def test_limits_as_keywords_and_what_they_refuse(ask: Any) -> None:
         ({"seconds": "5"}, "seconds must be a number, got '5'"),
         ({"seconds": -1}, "seconds must be positive"),
         ({"memory": "5XB"}, "is not a size"),
-        ({"memory": 1.5}, "memory must be a number of bytes or a text"),
+        ({"memory": 1.5}, "memory must be a number of bytes or a string"),
         ({"budget": 5}, "budget must be a Budget"),
         ({"budget": kk.Budget(), "seconds": 1}, "not both"),
     ):

@@ -246,7 +246,7 @@ class Search:
         if self._violation(best) > 0.0:
             warnings.append(
                 f"the estimate {best.log_z:.6g} of log Z is outside its certified bounds and not "
-                f"reliable; allow more seconds"
+                "reliable; allow more seconds"
             )
         return warnings
 

@@ -113,7 +113,7 @@ class _Watch:
         elif now > self.seen + _PATIENCE:
             raise KikuchiError(
                 f"the cluster has had no worker for {_PATIENCE:g} s; start workers for it, then "
-                f"run this again (with --resume if the command has it)"
+                "run this again (with --resume if the command has it)"
             )
 
 

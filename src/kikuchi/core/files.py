@@ -72,7 +72,7 @@ def require_room(path: PathName, needed: int | float, what: str) -> None:
         raise BudgetError(
             f"{fspath(path)}: {what} takes {format_bytes(needed)} to read, but "
             f"{format_bytes(limit)} is the limit; use a smaller file, or raise the limit "
-            f"(--memory, or reading_limit in Python)"
+            "(--memory, or reading_limit in Python)"
         )
 
 

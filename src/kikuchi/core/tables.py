@@ -228,7 +228,7 @@ def _text(place: Path, texts: bool) -> Table:
         if lines.names is not None and lines.names[j] in known:  # a row would be lost
             raise DataError(
                 f"{place}: line 1 contains the column names, but '{lines.names[j]}' is also a "
-                f"value of "
+                "value of "
                 f"column {j + 1}; add a line of column names above the rows"
             )
     return Table(out, lines.names, texts=coded, lines=numbers)

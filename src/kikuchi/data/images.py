@@ -126,7 +126,7 @@ class Images:
             scarce = names[counts.argmin()]
             raise DataError(
                 f"{self.source}: label {scarce} has {counts.min()} pictures, the split needs "
-                f"{train} + {test}; ask for fewer"
+                f"{train} + {test}; request fewer"
             )
         mixed = [rng.permutation(np.flatnonzero(labels == name)) for name in names]
         first = np.concatenate([rows[:train] for rows in mixed])

@@ -361,7 +361,7 @@ def _drawn(
     if count is not None or not found:
         raise DataError(
             f"the sources have {total} places for pieces of {size}, {found} of them not flat, and "
-            f"{count or 'some'} are needed; ask for fewer, or give more sources"
+            f"{count or 'some'} are needed; request fewer, or give more sources"
         )
     return np.concatenate(kept), drawn, np.concatenate(used)
 

@@ -36,7 +36,7 @@ def check_graph(graph: Any, taker: str) -> None:
     if not isinstance(graph, FactorGraph):
         raise ModelError(
             f"{taker} takes a FactorGraph, got {type(graph).__name__}; kk.as_model converts a "
-            f"path or a model of another library"
+            "path or a model of another library"
         )
 
 

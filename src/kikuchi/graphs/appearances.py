@@ -369,7 +369,7 @@ def _oriented(graph: FactorGraph, rho: Array) -> Appearances:
         raise MethodError(
             f"appearances: the factors among variables {_listed(graph, heavy)} sum to {total:g}, "
             f"but no forest contains more than {len(heavy) - 1} of them; lower them, or use "
-            f"uniform "
+            "uniform "
             "appearances"
         )
     _, parents = _of_single_factors(graph)

@@ -98,7 +98,7 @@ def network(
     if missing:
         raise ModelError(
             f"tables: there is no table for {missing[0]!r}; give the table of every variable, or "
-            f"no tables for uniform ones"
+            "no tables for uniform ones"
         )
     return bayesian_network(
         variables, {name: _with_parents(name, parents[name], tables[name]) for name in order}

@@ -445,7 +445,7 @@ def _disjoint(
     if shared:
         raise ModelError(
             f"variable {graph.label(min(shared))} is in two of the three sets; they must be "
-            f"disjoint"
+            "disjoint"
         )
     return one, other, observed
 

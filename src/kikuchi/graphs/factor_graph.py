@@ -534,7 +534,7 @@ class FactorGraph:
         if targets:
             raise EvidenceError(
                 f"variable {self.label(next(iter(targets)))}: a distribution was given where a "
-                f"state is required"
+                "state is required"
             )
         return states
 

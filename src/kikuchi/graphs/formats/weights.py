@@ -131,7 +131,7 @@ def with_room_for_constant(graph: FactorGraph) -> FactorGraph:
         return graph
     if not graph.n_variables:
         raise ModelError(
-            f"a model without variables has no factor that could hold its constant "
+            "a model without variables has no factor that could hold its constant "
             f"exp({graph.log_constant:.6g}); add a variable"
         )
     return with_units(graph, np.zeros(1, dtype=np.int64))

@@ -241,7 +241,7 @@ def _block_sides(argument: str, rows: int, cols: int) -> tuple[int, int]:
     if not 1 <= high <= rows or not 1 <= wide <= cols:
         raise MethodError(
             f"regions 'blocks:{argument}': the grid has {rows} by {cols} variables; give window "
-            f"sizes between 1 and these"
+            "sizes between 1 and these"
         )
     return high, wide
 

@@ -467,7 +467,7 @@ class RegionGraph:
             raise ModelError(
                 f"invalid regions: {self._item_name(int(bad[0]))} is counted "
                 f"{total[bad[0]]:g} times, not once; every factor must be contained in a region, "
-                f"and overlaps must also be regions"
+                "and overlaps must also be regions"
             )
         self._check_connected()
 
