@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import itertools
 import json
+import tracemalloc
 
 import numpy as np
 import pytest
@@ -119,6 +120,36 @@ def hub(n: int) -> kk.FactorGraph:
 def test_messages_that_enter_too_many_beliefs_are_refused_before_they_are_listed() -> None:
     with pytest.raises(BudgetError, match="beliefs that the messages of 2997 regions enter"):
         kk.infer(hub(1000), "gbp", budget=Budget(bytes=20_000_000))
+
+
+def relational(people: int) -> kk.FactorGraph:
+    """A variable for each person and each ordered pair, a factor for each pair with its people."""
+    rng = np.random.default_rng(0)
+    pairs = [(a, b) for a in range(people) for b in range(people) if a != b]
+    factors = [((people + k, a, b), rng.uniform(0.5, 1, 8)) for k, (a, b) in enumerate(pairs)]
+    return kk.FactorGraph([2] * (people + len(pairs)), factors)
+
+
+@pytest.mark.parametrize("method", ["gbp", "kikuchi"])
+@pytest.mark.parametrize("model", [relational(60), hub(800)], ids=["relational", "hub"])
+def test_memory_is_kept_where_variables_have_many_factors(
+    model: kk.FactorGraph, method: str
+) -> None:
+    """Also while the regions are found, and while the result is read."""
+    kk.infer(hub(10), method)  # compiles
+    runs = 0
+    for most in (5e6, 20e6, 40e6):
+        tracemalloc.start()
+        try:
+            kk.infer(model, method, budget=Budget(bytes=int(most), iterations=2))
+            runs += 1
+        except BudgetError as error:
+            assert "but the budget is" in str(error)
+        finally:
+            peak = tracemalloc.get_traced_memory()[1]
+            tracemalloc.stop()
+        assert peak < 1.1 * most + 8e6  # Python's lists of factors and pairs
+    assert runs > 0
 
 
 def test_the_clock_ends_a_sweep_in_the_middle(monkeypatch) -> None:

@@ -17,14 +17,10 @@ from kikuchi.core.budget import require_memory, require_time
 from kikuchi.core.errors import BudgetError
 
 MOST_OVERLAPS = 25_000_000
-"""Families with more overlapping pairs of sets, counted by item, raise an error: a minute of
-work.
-"""
+"""Largest number of overlapping pairs of sets, counted by item: about a minute of work."""
 
 _PAIRS_AT_ONCE = 3_000_000  # pairs of sets processed between two checks of the clock
-_MEMBER_BYTES = (
-    250  # of all lists during the construction of a region graph, per member of a region
-)
+_MEMBER_BYTES = 400  # of all lists while a region graph is built, per member of a region
 _FEWER = "choose fewer or smaller regions (bethe, loops:4)"
 
 
