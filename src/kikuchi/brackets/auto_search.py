@@ -89,29 +89,29 @@ class Search:
         self.first_estimates()
         schedule = bound_schedule(self.portfolio, ibound)
         bounds = (entry for entry in schedule if entry[0].text not in self.tried)
-        turns = _Turns(self.larger_regions(), bounds, part)
+        shares = _TimeShares(self.larger_regions(), bounds, part)
         try:
-            self._take_turns(turns)
+            self._alternate(shares)
         except KeyboardInterrupt:  # between two runs, while the next is planned
             self.portfolio.interrupted = True
 
-    def _take_turns(self, turns: _Turns) -> None:
+    def _alternate(self, shares: _TimeShares) -> None:
         while self.seconds_left > 0 and not self.portfolio.bounds.closed:
             began = self.run.clock.seconds
-            if turns.estimate_next():
-                method = next(turns.estimates, None)
+            if shares.estimate_next():
+                method = next(shares.estimates, None)
                 if method is None:
-                    turns.estimates_end()
+                    shares.estimates_end()
                     continue
-                self.estimate(method, self.seconds_left * turns.portion(0))
-                turns.spent[0] += self.run.clock.seconds - began
-            elif turns.bound_next():
-                entry = next(turns.bounds, None)
+                self.estimate(method, self.seconds_left * shares.portion(0))
+                shares.spent[0] += self.run.clock.seconds - began
+            elif shares.bound_next():
+                entry = next(shares.bounds, None)
                 if entry is None:
-                    turns.bounds_end()
+                    shares.bounds_end()
                     continue
-                self.bound(entry[0], entry[1] * turns.portion(1))
-                turns.spent[1] += self.run.clock.seconds - began
+                self.bound(entry[0], entry[1] * shares.portion(1))
+                shares.spent[1] += self.run.clock.seconds - began
             else:
                 break
             self.record()
@@ -269,7 +269,7 @@ def solution_of(best: Beliefs, graph: FactorGraph, diagnostics: dict[str, Any]) 
     )
 
 
-class _Turns:
+class _TimeShares:
     """Alternates two kinds of work by the time that each has used."""
 
     def __init__(

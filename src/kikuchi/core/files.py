@@ -47,7 +47,7 @@ _LIMIT: ContextVar[int | None] = ContextVar("bytes for reading a file", default=
 def reading_limit(size: int | None) -> Iterator[None]:
     """Context manager in which a file that needs more than `size` bytes to read raises an error.
 
-    Outside, the limit is that of a `Budget`; None is no limit.
+    Outside, the limit is that of a `Budget`; None means unlimited.
 
     >>> with reading_limit(1000):
     ...     require_room("a.npy", 8000, "an array")

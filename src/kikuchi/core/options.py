@@ -90,8 +90,8 @@ class Registry(Mapping[str, type[T]], Generic[T]):
 
     `entries` maps a name to `module:Class` below the package `home`, or to the class itself; the
     classes have the same `kind`. Entries that higher packages have added to this `home`
-    (`core.extensions`) follow, with full paths; None reserves the position of such a name among the
-    entries.
+    (`core.extensions`) follow, with full paths; None reserves the position of an added name among
+    the entries.
 
     >>> from kikuchi.methods.registry import METHODS
     >>> METHODS.find("bp").__name__, METHODS.parse("bp:damping=0.5").damping
@@ -412,6 +412,6 @@ def _read_value(where: str, text: str, hint: Any) -> Any:
     if kind in (int, float):
         try:
             return kind(text)
-        except ValueError:  # the message below says what the option takes
+        except ValueError:  # the message below describes the option
             pass
     raise MethodError(f"{where} cannot be '{text}'; it takes {_ARTICLES.get(kind, 'a text')}")

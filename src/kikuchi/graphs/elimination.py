@@ -175,14 +175,14 @@ def cheapest(
         return _too_dense(graph.n_variables, bound)
     rng = generator(0 if seed is None else seed)
     found = greedy.eliminate("min-fill", _tie(greedy.n, seed, rng), greedy.flat, most_effort)
-    best = _Standing(found, most_effort, len(greedy.neighbours) // 2)
-    best.meet(found, judge)
-    while not stop() and best.worth_while():
+    best = _SearchState(found, most_effort, len(greedy.neighbours) // 2)
+    best.compare(found, judge)
+    while not stop() and best.should_continue():
         by_number = best.tries == 1 and seed is None
         rule, levels = _next_attempt(greedy, best.found, best.tries, rng)
         tie = _tie(greedy.n, None if by_number else 0, rng)
         left = most_effort - best.effort if best.found.complete else _SECOND_EFFORT
-        best.meet(greedy.eliminate(rule, tie, levels, left, most=best.most_cost), judge)
+        best.compare(greedy.eliminate(rule, tie, levels, left, most=best.most_cost), judge)
     return replace(best.found, tries=best.tries, effort=int(best.effort))
 
 
@@ -202,7 +202,7 @@ def elimination_work(graph: FactorGraph, most_effort: float) -> float:
     return float(sizes @ sizes) + (greedy.n - len(found.order)) ** 3 / 3.0
 
 
-class _Standing:
+class _SearchState:
     """State of a search: the best order so far, its effort, and the expected gain of more
     effort.
     """
@@ -223,7 +223,7 @@ class _Standing:
         """
         return _NEAR * self.found.cost if self.found.complete else math.inf
 
-    def meet(self, found: Elimination, judge: Judge) -> None:
+    def compare(self, found: Elimination, judge: Judge) -> None:
         """Compare an order with the best; an equal one replaces it, so that the search moves."""
         overhead = _EFFORT_OF_A_TRY + _EFFORT_PER_VARIABLE * found.n_variables
         self.tries += 1
@@ -237,7 +237,7 @@ class _Standing:
         if price <= self.price:
             self.found, self.price, self.excess = found, price, excess
 
-    def worth_while(self) -> bool:
+    def should_continue(self) -> bool:
         """Return whether as much effort again is expected to pay off."""
         if self.effort >= self.most_effort or self.price <= _EFFORT_OF_A_TRY:
             return False

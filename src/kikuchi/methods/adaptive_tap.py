@@ -74,7 +74,7 @@ class AdaptiveTap(Method):
 
     damping: float = option(0.3, "initial fraction of each step that is not made", low=0, below=1)
     tol: float = option(1e-9, "stop when no mean or variance differs by more than this", low=0)
-    max_iter: int = option(1000, "most sweeps over all variables", low=1)
+    max_iter: int = option(1000, "maximum number of sweeps over all variables", low=1)
 
     def _solve(self, graph: FactorGraph, run: MethodRun) -> Solution:
         model = spin_model(graph, self.name)

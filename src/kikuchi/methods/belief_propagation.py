@@ -125,7 +125,7 @@ class BeliefPropagation(EngineMethod):
         elif ended.converged and self.mode == "sum" and messages.graph.is_forest:
             for order in itertools.islice(
                 forest_passes(messages.graph), 2
-            ):  # small steps are no proof of convergence
+            ):  # small steps do not prove convergence
                 messages.sequential(order, 0.0, bp_messages.LINEAR)
         return messages, ended
 

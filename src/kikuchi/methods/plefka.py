@@ -281,7 +281,7 @@ class Tap(_Expanded):
 
 @dataclass
 class _ExpansionMinimum:
-    """Where the descent from one start ended."""
+    """The end of the descent from one start."""
 
     at: Expansion
     strength: float

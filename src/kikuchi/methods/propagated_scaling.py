@@ -45,7 +45,7 @@ class PropagatedScaling(ObservedMarginalsMethod):
     tol: float = option(
         1e-10, "stop when no marginal is further than this from its target", above=0
     )
-    max_iter: int = option(10000, "most scalings", low=1)
+    max_iter: int = option(10000, "maximum number of scalings", low=1)
     inner_tol: float = option(
         1e-10, "stop belief propagation when no message changes by more than this", above=0
     )

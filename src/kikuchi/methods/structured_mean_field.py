@@ -306,7 +306,7 @@ class StructuredAscent(MultiStartAscent):
         return normalised(masses, graph.state_offsets)
 
     def solution(self, naive: Solution) -> Solution:
-        """The best local optimum as an answer."""
+        """Return the best local optimum as a solution."""
         best, layout = self.best, self.layout
         diagnostics = {
             "width": layout.forest.width,

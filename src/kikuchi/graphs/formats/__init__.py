@@ -196,6 +196,6 @@ def _known_suffix(path: PathName, known: Iterable[str]) -> str:
     if found in known:
         return found
     if name.startswith("example:"):
-        raise KikuchiError(f"{name} is no file; kk.example('{name[8:]}') is the bundled model")
+        raise KikuchiError(f"{name} is not a file; kk.example('{name[8:]}') is the bundled model")
     what = f"the extension '{found}' is not supported" if found else "the name has no extension"
     raise KikuchiError(f"{name}: {what}; use one of {', '.join(known)} (each also with .gz)")

@@ -166,7 +166,7 @@ def _check_numbers(tokens: Tokens, blocks: _Blocks, m: int) -> None:
 
 
 def _raise_bad_block(tokens: Tokens, token: int, factor: int, m: int) -> NoReturn:
-    """Say why the factor that begins at `token` is not whole."""
+    """Raise the error for the incomplete factor that begins at `token`."""
     of = f"of factor {factor} of {m}"
     order = tokens.whole(token, f"the number of variables {of}")
     tokens.wholes(token + 1, order, lambda k: f"label {k} {of}", high=_LARGEST_LABEL)

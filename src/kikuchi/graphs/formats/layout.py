@@ -13,7 +13,7 @@ from kikuchi.core.arrays import Array, Ints
 from kikuchi.graphs.table_shapes import factors_by_shape
 
 _PER_PIECE = 20_000
-_FREE = 10_000_000  # numbers that any file may ask for
+_FREE = 10_000_000  # numbers that any file may require
 _PER_TOKEN = 100  # and how many more for each number that it holds
 
 

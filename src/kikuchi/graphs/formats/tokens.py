@@ -46,7 +46,7 @@ class Check:
 
 @dataclass(frozen=True, eq=False)
 class Tokens:
-    """Values (NaN where a token is no number) and kinds of all tokens of one file."""
+    """Values (NaN where a token is not a number) and kinds of all tokens of one file."""
 
     path: str
     data: bytes
@@ -171,7 +171,7 @@ def _range_text(low: int, high: int) -> str:
 
 
 def _span(data: bytes, token: int) -> tuple[int, int]:
-    """Where a token begins and ends in the bytes."""
+    """Return where a token begins and ends in the bytes."""
     before = 0
     blank = True
     for offset in range(0, len(data), _CHUNK):

@@ -89,7 +89,7 @@ def _rounded(weights: Array, digits: int) -> Array:
 
 
 def _shifts(graph: FactorGraph) -> Array:
-    """What to add to the logarithms of each factor; sums to `log_constant`."""
+    """Return what to add to the logarithms of each factor; it sums to `log_constant`."""
     if not graph.n_factors:
         return np.zeros(0)
     starts = graph.table_offsets[:-1]

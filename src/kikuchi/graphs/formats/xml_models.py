@@ -241,7 +241,7 @@ def _determined(reader: NetworkReader, node: Element, name: str) -> Any:
     for word in words:
         if word not in states:
             expected = f"expected one of {', '.join(states)}"
-            raise reader.error(node.line, f"'{word[:40]}' is no state of '{name}'", expected)
+            raise reader.error(node.line, f"'{word[:40]}' is not a state of '{name}'", expected)
         rows.append([float(word == state) for state in states])
     return np.array(rows).ravel()
 

@@ -239,7 +239,7 @@ def scan(text, values, bits, kinds, high, low, exponents, exact):
 
 @njit(cache=True, error_model="numpy")
 def spans_of_kind(text, kinds, kind, starts, ends):
-    """Where the tokens of one kind begin and end in the bytes."""
+    """Return where the tokens of one kind begin and end in the bytes."""
     size = len(text)
     place = 0
     found = 0

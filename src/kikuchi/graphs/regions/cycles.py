@@ -89,7 +89,7 @@ class FactorIndex:
     def cycle(self, cycle: Sequence[int]) -> Region:
         """The region of a cycle with the factors of its own variables and edges only."""
         if len(set(cycle)) < max(len(cycle), 3):
-            raise ModelError(f"{tuple(cycle)} is no cycle: it needs three different variables")
+            raise ModelError(f"{tuple(cycle)} is not a cycle: it needs three different variables")
         return self.region(cycle, edges_of_cycle(cycle))
 
     def _pairs(self, factor: int) -> set[Edge]:

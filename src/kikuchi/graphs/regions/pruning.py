@@ -30,14 +30,14 @@ def without_idle_regions(regions: RegionGraph) -> RegionGraph:
     above = regions.supersets
     working = np.ones(len(above), dtype=bool)
     working[idle] = False
-    dropped = {r for r in idle.tolist() if _hang_together(above[r], above, working)}
+    dropped = {r for r in idle.tolist() if _is_connected(above[r], above, working)}
     if not dropped or regions.is_exact:
         return regions
     kept = [region for r, region in enumerate(regions.regions) if r not in dropped]
     return RegionGraph(regions.graph, kept, note=regions.note)
 
 
-def _hang_together(
+def _is_connected(
     around: tuple[int, ...], above: tuple[tuple[int, ...], ...], working: Mask
 ) -> bool:
     """Return whether the active regions of `around` are connected by nesting."""
