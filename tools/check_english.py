@@ -24,6 +24,29 @@ ROOT = Path(__file__).resolve().parents[1]
 SOURCE = "src/kikuchi"
 
 CLEAN = (
+    "CONTRIBUTING.md",
+    "README.md",
+    "docs/from-hmmlearn.md",
+    "docs/from-pgmpy.md",
+    "docs/from-pyagrum.md",
+    "docs/from-scikit-learn.md",
+    "docs/gallery.md",
+    "docs/glossary.md",
+    "docs/how-to",
+    "docs/index.md",
+    "docs/reference/bayesnn.md",
+    "docs/reference/beliefnets.md",
+    "docs/reference/boltzmann.md",
+    "docs/reference/energy.md",
+    "docs/reference/flows.md",
+    "docs/reference/ica.md",
+    "docs/reference/learning.md",
+    "docs/reference/models.md",
+    "docs/reference/neural.md",
+    "docs/reference/temporal.md",
+    "docs/reproduce.md",
+    "docs/theory.md",
+    "docs/tutorial.md",
     "src/kikuchi/brackets",
     "src/kikuchi/core",
     "src/kikuchi/data",
@@ -51,7 +74,7 @@ def _rule(phrase: str, better: str) -> Rule:
 RULES = (
     # programs do not speak
     _rule(
-        r"\b[Aa]nswers (with|the|a|an|how|whether|what|which|its|one|none|None|True|False|0|[`(])",
+        r"\b[Aa]nswers ((with|the|a|an|how|whether|what|which|its|one|None|True|False|0)\b|[`(])",
         "returns ...",
     ),
     _rule(r"\b(is|are|was|were|be|been) answered\b", "is returned"),
