@@ -11,6 +11,7 @@ from kikuchi.core.errors import DataError, EvidenceError, MethodError, ModelErro
 
 
 def test_probabilities_sum_to_one_in_any_form():
+    # LAW-M1
     layered = SigmoidNetwork.random((2, 2, 3), span=2.0, random_state=0)
     edges = {(int(t), int(h)): w for t, h, w in zip(
         layered.tails, layered.heads, layered.parameters["weights"], strict=True

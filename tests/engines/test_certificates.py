@@ -127,6 +127,7 @@ def small_models(count: int) -> list[FactorGraph]:
 @pytest.mark.parametrize("alpha", [1.0, 0.5, 1.3, -0.2])
 def test_norms_equal_those_of_the_explicit_matrix(alpha: float) -> None:
     """Tables of any order and cardinality; duplicated scopes count as separate factors."""
+    # LIU-C10
     models = [*small_models(6), kk.grid(3, 3, coupling=0.4), kk.complete(5, coupling=0.2)]
     pair = [[2.0, 1.0], [1.0, 3.0]]
     models.append(FactorGraph([2, 2, 2], [((0, 1), pair), ((1, 0), pair), ((1, 2), pair)]))
@@ -158,6 +159,7 @@ def test_spectral_radius_is_tight_where_cycles_mix() -> None:
 @pytest.mark.parametrize("alpha", [1.0, 0.4, 1.6])
 def test_matrix_bounds_every_jacobian(alpha: float) -> None:
     """|dF/dz| <= M at random messages of a binary pairwise model, by finite differences."""
+    # LIU-C10
     graph = kk.complete(4, coupling=0.8)
     messages = Messages(graph, alpha)
     matrix = matrix_by_definition(graph, alpha)
@@ -174,6 +176,7 @@ def test_matrix_bounds_every_jacobian(alpha: float) -> None:
 @pytest.mark.parametrize("degree", [3, 4])
 def test_thresholds_of_regular_graphs(degree: int) -> None:
     """C12: closed forms of the catalogue for equal couplings."""
+    # LIU-C12
     shape = kk.random_regular(20, degree, seed=1)
     pairs = shape.pairs().tolist()
     for alpha in (0.3, 0.7, 1.0, 1.4, 1.9):
@@ -196,6 +199,7 @@ def test_thresholds_of_regular_graphs(degree: int) -> None:
 
 @pytest.mark.parametrize("alpha", [1.0, 0.6, 1.2])
 def test_certified_models_have_one_fixed_point_at_the_promised_rate(alpha: float) -> None:
+    # LIU-C11
     certified = 0
     rng = np.random.default_rng(2)
     for graph in [*small_models(8), kk.grid(3, 3, coupling=0.3), kk.complete(4, coupling=0.2)]:

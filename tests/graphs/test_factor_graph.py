@@ -294,6 +294,7 @@ def test_the_same_evidence_twice_is_one(named: FactorGraph) -> None:
 
 @pytest.mark.parametrize("seed", range(6))
 def test_scores_agree_with_a_product_by_hand(seed: int) -> None:
+    # LIU-M2
     graph = random_model(np.random.default_rng(seed), n=5, n_factors=6, zeros=0.2)
     states = all_states(graph)
     scores = graph.log_score(states)
@@ -419,6 +420,7 @@ def test_impossible_evidence_says_so() -> None:
 
 @pytest.mark.parametrize("seed", range(10))
 def test_structure_agrees_with_networkx(seed: int) -> None:
+    # LIU-M3
     rng = np.random.default_rng(seed)
     graph = random_model(rng, n=9, n_factors=int(rng.integers(0, 12)), max_order=3)
     bipartite = nx.empty_graph(9 + graph.n_factors)

@@ -39,6 +39,7 @@ def test_log_z_and_marginals_are_unchanged(seed: int, zeros: float) -> None:
 
 @pytest.mark.parametrize("seed", range(6))
 def test_every_state_keeps_its_weight(seed: int) -> None:
+    # LIU-M5
     graph = small_model(seed, 0.4)
     pairwise = to_pairwise(graph)
     states = all_states(graph)

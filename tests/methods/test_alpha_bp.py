@@ -100,6 +100,7 @@ def models() -> list[kk.FactorGraph]:
 @pytest.mark.parametrize("alpha", [0.3, 0.7, 1.0, 1.4, -0.5])
 def test_sweeps_are_the_printed_update(alpha: float) -> None:
     """Message by message through the beliefs, ratio form and tables alike (LIU-C9)."""
+    # LIU-I6
     for graph in models():
         m = uniform(graph)
         powers = dict.fromkeys(range(graph.n_factors), alpha)
@@ -179,6 +180,7 @@ def test_alpha_bp_is_damped_reweighting() -> None:
 
 
 def test_one_alpha_for_each_factor() -> None:
+    # LIU-I6
     rng = np.random.default_rng(1)
     for graph in models():
         alpha = rng.uniform(0.4, 1.0, graph.n_factors)
@@ -199,6 +201,7 @@ def test_one_alpha_for_each_factor() -> None:
 
 def test_small_alpha_is_mean_field() -> None:
     """LIU-C7: beliefs and log Z, on a model whose mean field has one fixed point."""
+    # HOJ-X7
     graph = kk.grid(3, 3, coupling=0.4, seed=3)
     mean_field = kk.infer(graph, "mf")
     small = kk.infer(graph, "fractional:fraction=0.001,schedule=parallel,damping=0.5,tol=1e-11")

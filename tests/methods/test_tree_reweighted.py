@@ -45,6 +45,7 @@ def literal_free_energy(
 @pytest.mark.parametrize("order", [2, 4])
 def test_bound_holds_wherever_the_run_stops(order: int, zeros: float) -> None:
     """LIU-C3: after 1, 2, 3 sweeps and at the end, mixed cardinalities, weak to strong tables."""
+    # LIU-I8
     for seed in range(12):
         rng = np.random.default_rng(1000 * order + seed)
         scale = (0.3, 1.0, 3.0, 10.0)[seed % 4]
@@ -94,6 +95,7 @@ def test_mean_field_and_reweighting_bracket_log_z() -> None:
 
 def test_answer_is_the_least_free_energy_on_the_local_polytope() -> None:
     """Against a general optimiser over pseudo-marginals of a triangle."""
+    # TEH-X3, LIU-D6
     for seed in range(2):
         graph = kk.complete(3, coupling=1.0, seed=seed)
         mu = uniform_appearances(graph).weights
@@ -225,6 +227,7 @@ def literal_sweep(graph: kk.FactorGraph, mu: np.ndarray, n: dict, fields: list) 
 
 @pytest.mark.parametrize("states", [2, 3])
 def test_parallel_sweeps_are_the_printed_update(states: int) -> None:
+    # LIU-I8
     graph = kk.grid(3, 3, coupling=1.0, states=states, seed=4)
     mu = uniform_appearances(graph).weights
     fields = [graph.table(a) for a in range(9)]
