@@ -101,7 +101,7 @@ class Method(Configured, ABC):
     most_interpreted
         Table entries up to which the method runs as plain Python, without compiled loops.
 
-    >>> from kikuchi import BeliefPropagation
+    >>> from kikuchi.methods import BeliefPropagation
     >>> BeliefPropagation(damping=0.5).text, BeliefPropagation.exactness
     ('bp:damping=0.5', 'forests')
     """
@@ -135,7 +135,8 @@ class Method(Configured, ABC):
         """Return the least seconds of a run on a large `graph`, including set-up and reading off
         the result; 0 if negligible.
 
-        >>> from kikuchi import BeliefPropagation, grid
+        >>> from kikuchi import grid
+        >>> from kikuchi.methods import BeliefPropagation
         >>> BeliefPropagation().least_seconds(grid(4, 4))
         0.0
         """
@@ -151,7 +152,8 @@ class Method(Configured, ABC):
         """Return the least bytes that a run on a large `graph` adds to the memory of the process; 0
         if negligible.
 
-        >>> from kikuchi import BeliefPropagation, grid
+        >>> from kikuchi import grid
+        >>> from kikuchi.methods import BeliefPropagation
         >>> BeliefPropagation().least_bytes(grid(4, 4))
         0
         """

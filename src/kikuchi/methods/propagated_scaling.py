@@ -49,7 +49,7 @@ class PropagatedScaling(ObservedMarginalsMethod):
     inner_tol: float = option(
         1e-10, "stop belief propagation when no message changes by more than this", above=0
     )
-    inner_iterations: int = option(
+    inner_max_iter: int = option(
         2000, "maximum number of sweeps of belief propagation in one iteration", low=1
     )
 
@@ -66,7 +66,7 @@ class PropagatedScaling(ObservedMarginalsMethod):
                 messages,
                 run.clock,
                 tol=self.inner_tol,
-                limit=self.inner_iterations,
+                limit=self.inner_max_iter,
                 damping=self.damping,
             )
             sweeps += found.sweeps
