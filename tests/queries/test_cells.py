@@ -54,9 +54,11 @@ def test_a_number_that_is_a_name_and_a_position_is_refused_by_both() -> None:
     graph = kk.FactorGraph([2], [((0,), [0.9, 0.1])], names=["v"], states=[["1", "2"]])
     frame = pd.DataFrame({"v": [1, 1]})
     for read in (kk.Data.of(frame).matched, lambda g: kk.Data.of(frame, g)):
-        with pytest.raises(DataError, match="column v: 1 is the name of number 0 and the number"):
+        with pytest.raises(
+            DataError, match="column v: 1 is the name at position 0 and the position"
+        ):
             read(graph)
-    with pytest.raises(DataError, match="column 'v': state 1 is the name of number 0"):
+    with pytest.raises(DataError, match="column 'v': state 1 is the name at position 0"):
         kk.predict_proba(graph, frame)
     as_texts = frame.astype(str)
     assert kk.Data.of(as_texts, graph).states.tolist() == [[0], [0]]
