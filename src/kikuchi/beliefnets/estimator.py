@@ -44,7 +44,7 @@ from kikuchi.training.estimator import (
 from kikuchi.training.likelihoods import RowLikelihoods
 from kikuchi.training.optimiser import Optimiser
 from kikuchi.training.rule import Rule
-from kikuchi.training.trainer import Training, TrainingTrace, train
+from kikuchi.training.trainer import Training, TrainingTrace, Validation, train
 
 AUTO = "auto"
 _USUAL = "reweighted:10"  # learner of networks whose states are too many to enumerate
@@ -322,12 +322,8 @@ class SigmoidBeliefNetwork(_NetworkResults, FeatureTransformer, TrainedEstimator
 
     def _trained(self, *arguments: Any, **more: Any) -> Training[Any]:
         if len(self._held_out):
-            epochs = arguments[5]
-            more |= {
-                "validation": self._held_out,
-                "patience": max(-(-epochs // 5), _LEAST_PATIENCE),
-                "least_gain": self.tol,
-            }
+            patience = max(-(-arguments[5] // 5), _LEAST_PATIENCE)
+            more["validation"] = Validation(self._held_out, patience, self.tol)
         return super()._trained(*arguments, **more)
 
     def _remarks(self, rows: Any) -> list[str]:

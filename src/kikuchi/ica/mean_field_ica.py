@@ -295,7 +295,7 @@ class MeanFieldICA(IcaEstimator):
                 texts.append(
                     "not converged: at the optimum the samples do not tell source "
                     f"{', '.join(map(str, sources))} from others (see doubt_); give more samples, "
-                    "or ask for fewer sources"
+                    "or request fewer sources"
                 )
             if best.open_noise:
                 where = " (see noise_error_)" if best.precision is not None else " (at its floor)"

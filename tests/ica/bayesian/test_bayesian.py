@@ -59,6 +59,7 @@ def some_problem(seed: int = 0) -> tuple[np.ndarray, Mixing, Mixtures]:
 
 
 def test_source_posterior_against_a_grid():
+    # LAW-I22
     data, mixing, mixtures = some_problem()
     found = source_posterior(data, mixing, mixtures)
     line = np.linspace(-14, 14, 281)
@@ -147,6 +148,7 @@ BLOCKS = (
 @pytest.mark.parametrize(("n_sensors", "n_components"), [(3, 3), (2, 3), (5, 2)])
 def test_no_block_lowers_the_bound(kind, n_sensors, n_components):
     """LAW-T19, LAW-T3: every block, in any order, to 1e-9."""
+    # LAW-I22
     rng = np.random.default_rng(7)
     data = rng.standard_normal((n_sensors, 2)) @ rng.laplace(size=(2, 60))
     data = data + 0.1 * rng.standard_normal((n_sensors, 60)) + 1.0
