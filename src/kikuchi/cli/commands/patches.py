@@ -117,7 +117,7 @@ def patches(
     made.save(out)
 
     def page(path: Path, command: str) -> None:
-        from kikuchi.reports.energy_page import patches_report
+        from kikuchi.reports.patches_page import patches_report
 
         patches_report(made, path, command=command)
 

@@ -1,4 +1,4 @@
-"""`kikuchi predict`: the answers to all cases of a file."""
+"""`kikuchi predict`: predictions for all cases of a file."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from kikuchi.core.answer import Answer
 if TYPE_CHECKING:
     from kikuchi.query.case_files import Prediction
 
-CasesFile = Annotated[str, argument("CASES", "Cases, one a row: .csv, .tsv or .parquet.")]
+CasesFiles = Annotated[list[str], argument("CASES...", "Cases, one a row: .csv, .tsv or .parquet.")]
 Targets = Annotated[
-    str | None, option("--targets -t A,B", "Variables asked for, separated by commas.  [all]")
+    str | None, option("--target -t A,B", "Variables to predict, separated by commas.  [all]")
 ]
 OutFile = Annotated[Path, option("--out -o OUT", "Answers: .csv, .tsv or .parquet.")]
 MethodText = Annotated[
@@ -60,9 +60,9 @@ class WrittenCases:
 @grouped
 def predict(
     model: options.Model,
-    cases: CasesFile,
+    cases: CasesFiles,
     out: OutFile,
-    targets: Targets = None,
+    target: Targets = None,
     method: MethodText = "auto",
     format: options.Format = None,
     *,
@@ -71,28 +71,35 @@ def predict(
     limits: Limits,
     output: PageOutput,
 ) -> None:
-    """Answer every case of a table.
+    """Predict every case of a table.
 
-    The answer has a row of distributions of the targets for each case. Columns of the table are
-    named as the variables; empty cells are unknown. Targets are not read as evidence. Rows stream
-    through, so that a table may be of any length.
+    Of a graph: a row of distributions of the targets for each case. Columns of the table are named
+    as the variables; empty cells are unknown. Targets are not read as evidence. Rows stream
+    through, so that a table may be of any length. Of a fitted model (.safetensors): classes with
+    probabilities, numbers with intervals, or states, as its kind gives them.
     """
     from kikuchi.cli.console import ProgressBar
     from kikuchi.cli.inputs import load_model, variable_number
     from kikuchi.cli.questions import named
+    from kikuchi.cli.rows import one_file
+    from kikuchi.cli.trained import is_trained
 
     budget = limits.budget
     output.check(model, out)
+    if is_trained(model):
+        _predict_trained(model, cases, out, target, output)
+        return
+    table = one_file(cases)
     from kikuchi.core.cluster import optional_cluster
     from kikuchi.query.case_files import predict_file
 
     graph = load_model(model, format)
-    words = [word.strip() for word in (targets or "").split(",") if word.strip()]
+    words = [word.strip() for word in (target or "").split(",") if word.strip()]
     asked = [named(graph, variable_number(graph, word)) for word in words]
     with optional_cluster(workers.cluster), ProgressBar("cases", quiet=output.quiet) as progress:
         done = predict_file(
             graph,
-            cases,
+            table,
             out,
             asked or None,
             method=method,
@@ -102,7 +109,7 @@ def predict(
             progress=progress,
             keep=rows.kept,
         )
-    answer = PredictionAnswer(model, cases, done)
+    answer = PredictionAnswer(model, table, done)
 
     def page(path: Path, command: str) -> None:
         from kikuchi.reports.answer_pages import predict_page, read_model
@@ -110,14 +117,57 @@ def predict(
         more = f", keep={rows.kept!r}" if rows.kept else ""
 
         call = (
-            f"kk.predict_file(graph, {cases!r}, {str(out)!r}, {asked or None!r}, "
+            f"kk.predict_file(graph, {table!r}, {str(out)!r}, {asked or None!r}, "
             f"method={method!r}{more})"
         )
         predict_page(
-            answer, done, model=model, cases=cases, python=f"{read_model(model)}\n{call}"
+            answer, done, model=model, cases=table, python=f"{read_model(model)}\n{call}"
         ).write(path, command)
 
     finish(answer, output, page=page, written=[out])
+
+
+def _predict_trained(
+    model: str, data: list[str], out: Path, target: str | None, output: PageOutput
+) -> None:
+    """Predictions of a fitted model, written as a table."""
+    from kikuchi.cli.outputs import check_table_suffix, write_cells
+    from kikuchi.cli.trained import load_trained
+    from kikuchi.core.errors import KikuchiError
+
+    if target is not None:
+        raise KikuchiError("a fitted model predicts the column of its fit; leave --target out")
+    if output.report is not None:
+        raise KikuchiError("predictions of a fitted model have no page; leave --report out")
+    check_table_suffix(out, ".csv")
+    trained = load_trained(model, "classes", "numbers", "states")
+    names, columns = trained.workflow.predict(trained.estimator, trained.read(data))
+    answer = ModelPredictions(model, trained.kind.name, data, names, len(columns[0]))
+    finish(answer, output, files=[(out, lambda path: write_cells(path, names, columns))])
+
+
+@dataclass(frozen=True)
+class ModelPredictions(Answer):
+    """What a fitted model predicted."""
+
+    model: str
+    kind: str
+    data: list[str]
+    columns: list[str]
+    rows: int
+
+    def facts(self) -> list[tuple[str, str]]:
+        """How many rows, and which columns."""
+        from kikuchi.core import text
+
+        shown = ", ".join(self.columns[:6]) + (" ..." if len(self.columns) > 6 else "")
+        data = f"{', '.join(self.data)}: {text.count(self.rows, 'row')}"
+        model = f"{self.model} ({self.kind})"
+        return [("model", model), ("data", data), ("columns", shown)]
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain data for JSON."""
+        return {**vars(self), "version": __version__}
 
 
 @dataclass(frozen=True)

@@ -1,20 +1,19 @@
-"""The page of an independent component analysis."""
+"""The figures of the report page of an independent component analysis."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from os import PathLike
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from kikuchi.core import text
 from kikuchi.core.answer import TextTable
+from kikuchi.core.page import Picture, Sections, Tile
 from kikuchi.plots.convergence import convergence
 from kikuchi.plots.ica import brain_components, mixture_scatter, time_courses
 from kikuchi.plots.images import tiles
-from kikuchi.reports.page import Facts, Picture, Report, Tile, versions
 
 if TYPE_CHECKING:
     from kikuchi.ica.evaluation import FoundSource, SourceEvaluation
@@ -25,34 +24,17 @@ _MOST_MAPS = 12
 _MOST_IMAGES = 60
 
 
-def ica_report(
-    evaluation: SourceEvaluation, path: str | PathLike[str], *, command: str | None = None
-) -> None:
-    """Write one self-contained page: sources, their courses or maps, directions and the trace."""
-    name = type(evaluation.estimator).__name__
-    options = evaluation.options
-    listed = ", ".join(f"{key}={value}" for key, value in options.items())
-    words = ", ".join(f"{key}={value!r}" for key, value in options.items() if value is not None)
-    Report(
-        title=f"{text.count(len(evaluation.sources), 'source')} in {evaluation.recording.source}",
-        subtitle="Independent components of a recording",
-        warnings=evaluation.warnings,
-        tiles=_tiles(evaluation),
-        sections={
-            "Sources": [evaluation.table()],
-            "How many sources": [_order_table(evaluation.choice)],
-            "Pictures": _pictures(evaluation),
-            "Model": [Facts([*evaluation.facts(), ("options", listed)])],
-            "Versions": [Facts(versions())],
-        },
-        python=(
-            f"from kikuchi.ica import {name}\nrows = ...  # samples by sensors\n"
-            f"ica = {name}({words}).fit(rows)\nsources = ica.transform(rows)"
-        ),
-    ).write(path, command)
+def source_figures(evaluation: SourceEvaluation) -> Sections:
+    """Sources, how their number was chosen, and their courses, maps or directions."""
+    return {
+        "Sources": [evaluation.table()],
+        "How many sources": [_order_table(evaluation.choice)],
+        "Pictures": _pictures(evaluation),
+    }
 
 
-def _tiles(evaluation: SourceEvaluation) -> list[Tile]:
+def source_tiles(evaluation: SourceEvaluation) -> list[Tile]:
+    """The sources that were found, and how the fit ended."""
     kept = len(evaluation.sources) - len(evaluation.lost)
     sources = f"{kept} of {len(evaluation.sources)}"
     fit = ("converged", "not converged")

@@ -1,16 +1,14 @@
-"""The page of a Bayesian network: its fit with bands, calibration, relevance, and the bound."""
+"""The figures of the report page of a Bayesian network."""
 
 from __future__ import annotations
 
-from os import PathLike
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from kikuchi.core import text
+from kikuchi.core.page import Item, Picture, Sections, Tile
 from kikuchi.plots import networks as plots
 from kikuchi.plots.convergence import convergence
-from kikuchi.reports.page import Facts, Item, Picture, Report, Tile, settings_text, versions
 
 if TYPE_CHECKING:
     from kikuchi.bayesnn.evaluation import NetworkEvaluation
@@ -18,50 +16,37 @@ if TYPE_CHECKING:
 _MOST_ROWS = 400  # drawn
 
 
-def network_report(
-    evaluation: NetworkEvaluation, path: str | PathLike[str], *, command: str | None = None
-) -> None:
-    """Write one self-contained page."""
-    e = evaluation.estimator
-    name = type(e).__name__
+def score_tiles(evaluation: NetworkEvaluation) -> list[Tile]:
+    """Errors and calibration."""
+    scores = evaluation.scores
     if evaluation.regression:
-        tiles = [
-            Tile("RMSE", f"{evaluation.scores['rmse']:.4g}"),
-            Tile("R²", f"{evaluation.scores['r_squared']:.3f}"),
-            Tile("in 95 % intervals", f"{evaluation.scores['coverage_95']:.0%}"),
+        return [
+            Tile("RMSE", f"{scores['rmse']:.4g}"),
+            Tile("R²", f"{scores['r_squared']:.3f}"),
+            Tile("in 95 % intervals", f"{scores['coverage_95']:.0%}"),
         ]
-    else:
-        tiles = [
-            Tile("accuracy", f"{evaluation.scores['accuracy']:.1%}"),
-            Tile("log-probability per row", f"{evaluation.scores['log_probability']:.3f}"),
-        ]
-    Report(
-        title=f"{name} on {evaluation.source}",
-        subtitle="A network whose weights have a variational posterior",
-        warnings=evaluation.warnings,
-        tiles=[
-            Tile("fit", evaluation.stopped, "good" if e.converged_ else "bad"),
-            Tile("bound", f"{e.bound_:.1f} nats"),
-            Tile("time", text.seconds(evaluation.seconds)),
-            *tiles,
+    return [
+        Tile("accuracy", f"{scores['accuracy']:.1%}"),
+        Tile("log-probability per row", f"{scores['log_probability']:.3f}"),
+    ]
+
+
+def network_figures(evaluation: NetworkEvaluation) -> Sections:
+    """Predictions with bands, calibration, relevance, and the bound."""
+    e = evaluation.estimator
+    return {
+        "Predictions": _predictions(evaluation),
+        "Relevance": [_relevance(evaluation), evaluation.table()],
+        "Structure": _structure(evaluation),
+        "Bound": [
+            Picture(
+                convergence({e.posterior: e.trace_}),
+                "The bound step by step: restarts with independent weights one after the other, "
+                "then the chosen posterior from the best of them. It falls only where the next "
+                "restart begins.",
+            )
         ],
-        sections={
-            "Model": [Facts([*evaluation.facts(), ("settings", settings_text(e))])],
-            "Predictions": _predictions(evaluation),
-            "Relevance": [_relevance(evaluation), evaluation.table()],
-            "Structure": _structure(evaluation),
-            "Bound": [
-                Picture(
-                    convergence({e.posterior: e.trace_}),
-                    "The bound step by step: restarts with independent weights one after the "
-                    "other, then the posterior asked for from the best of them. It falls only "
-                    "where the next restart begins.",
-                )
-            ],
-            "Versions": [Facts(versions())],
-        },
-        python=f"from kikuchi.bayesnn import {name}\nnet = {e!r}.fit(X, y)",
-    ).write(path, command)
+    }
 
 
 def _predictions(evaluation: NetworkEvaluation) -> list[Item]:
