@@ -164,7 +164,7 @@ class _Block:
 
     def run(self, clock: Clock, total: int) -> None:
         """Sweep until every row has converged or the iterations are over."""
-        limit = clock.iterations(self.method.max_iterations)
+        limit = clock.iterations(self.method.max_iter)
         for done in range(1, limit + 1):
             residual = self.sweep(self.order, self.method.damping)
             small = (residual <= self.method.tol) & (self.method.tol > 0) & ~self.s.marked
