@@ -160,7 +160,8 @@ def digit_network(learner: str, rows: np.ndarray, rate: float, hidden: int, epoc
 
     posterior = "quadratic" if learner == "bound" else "recognition"
     return SigmoidBeliefNetwork(
-        layers=(hidden,), learner=learner, posterior=posterior, epochs=epochs, learning_rate=rate,
+        hidden_layer_sizes=(hidden,), learner=learner, posterior=posterior, max_iter=epochs,
+        learning_rate=rate,
         schedule="cosine", sweeps=4, random_state=0,
     ).fit(rows)  # fmt: skip
 

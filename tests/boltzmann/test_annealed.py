@@ -201,7 +201,7 @@ def test_coverage_of_trained_machines():
     missed, usual = 0, annealed_sampling._MOST_FOR_EXACT_SAMPLES
     for seed in range(8):
         rows = bars(1000, 6, seed)
-        trained = RBM(8 + seed % 5, random_state=seed, epochs=20).fit(rows).machine_
+        trained = RBM(8 + seed % 5, random_state=seed, max_iter=20).fit(rows).model_
         for factor in (1.0, 2.0, 4.0):
             machine = trained.copy(np.float64)
             for array in machine.parameters.values():

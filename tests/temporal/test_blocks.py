@@ -82,7 +82,7 @@ def test_what_threads_cannot_do() -> None:
         initial_covariance=np.diag([1.0, 0.0]),
     )  # fmt: skip
     with pytest.raises(ModelError, match="square-root"):
-        smooth_states(stuck, np.zeros((600, 1)), form="covariance", steady=False, threads=2)
+        smooth_states(stuck, np.zeros((600, 1)), arithmetic="covariance", steady=False, threads=2)
 
 
 def test_an_error_in_a_thread_is_raised() -> None:

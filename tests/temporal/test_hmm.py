@@ -114,11 +114,11 @@ def models() -> dict[str, tuple[HiddenMarkov, HMM]]:
         "gaussian": (gaussian, HMM(3)),
         "diagonal": (
             HiddenMarkov(*chain, GaussianEmission(g.means, diagonal, "diagonal")),
-            HMM(3, covariance="diagonal"),
+            HMM(3, covariance_type="diagonal"),
         ),
         "tied": (
             HiddenMarkov(*chain, GaussianEmission(g.means, g.covariances[[0, 0, 0]], tied=True)),
-            HMM(3, tied=True),
+            HMM(3, covariance_type="tied"),
         ),
         "mixture": (
             HiddenMarkov(*chain, MixtureEmission(rng.dirichlet([2, 2], size=3), many)),
@@ -134,7 +134,7 @@ def models() -> dict[str, tuple[HiddenMarkov, HMM]]:
 @pytest.mark.parametrize("name", ["gaussian", "diagonal", "tied", "mixture", "categorical"])
 def test_gradients_and_monotone_em(name: str) -> None:
     model, hmm = models()[name]
-    y = HMM.from_parameters(model, covariance=hmm.covariance, tied=hmm.tied).sample(150, seed=1)[1]
+    y = HMM.from_parameters(model, covariance_type=hmm.covariance_type).sample(150, seed=1)[1]
     y[5] = np.nan
     if name in ("gaussian", "mixture"):
         y[9, 0] = np.nan
@@ -227,7 +227,7 @@ def sticky_rows(steps: int = 300) -> tuple[HiddenMarkov, Any]:
 @pytest.mark.parametrize("pseudo_count", [5.0, 50.0])
 def test_pseudo_counts_converge_to_the_largest_posterior(learner: Any, pseudo_count: float) -> None:
     rows = gaussian_rows(400)
-    options: dict[str, Any] = {"pseudo_count": pseudo_count, "restarts": 1, "random_state": 0}
+    options: dict[str, Any] = {"pseudo_count": pseudo_count, "n_init": 1, "random_state": 0}
     fit = HMM(3, learner=learner, max_iter=2000, tol=1e-8, **options).fit(rows)
     limit = HMM(3, max_iter=1000, tol=0.0, **options).fit(rows).model_
     assert fit.converged_ and np.allclose(fit.model_.transition, limit.transition, atol=0.01)
@@ -298,7 +298,7 @@ def test_restarts_leave_a_poor_optimum() -> None:
         np.full(5, 0.2), transition, GaussianEmission(2 * rng.normal(size=(5, 2)), spreads)
     )
     y = HMM.from_parameters(truth).sample(600, seed=0)[1]
-    one = HMM(5, max_iter=60, restarts=1, random_state=0).fit(y)
+    one = HMM(5, max_iter=60, n_init=1, random_state=0).fit(y)
     best = HMM(5, max_iter=60, random_state=0).fit(y)
     assert best.log_likelihood_ > one.log_likelihood_ + 2
 
@@ -308,10 +308,10 @@ def test_attributes_in_the_words_of_hmmlearn() -> None:
     rows = np.concatenate([rng.normal(m, 1.0, (60, 1)) for m in (-4.0, 4.0, -4.0)])
     hmm = HMM(2, random_state=0)
     assert not hasattr(hmm, "transmat_")
-    with pytest.raises(TypeError, match="it is called states here"):
+    with pytest.raises(TypeError, match="it is called n_states here"):
         HMM(n_components=3)  # type: ignore[call-arg]
-    with pytest.raises(TypeError, match="it is called covariance here"):
-        HMM(3, covariance_type="diag")  # type: ignore[call-arg]
+    with pytest.raises(TypeError, match="it is called max_iter here"):
+        HMM(3, n_iter=5)  # type: ignore[call-arg]
     hmm.fit(rows)
     np.testing.assert_array_equal(hmm.transmat_, hmm.model_.transition)
     np.testing.assert_array_equal(hmm.startprob_, hmm.model_.start)

@@ -337,10 +337,10 @@ def test_a_checkpoint_knows_the_score_and_the_seed_of_its_training(tmp_path: Pat
     with pytest.raises(DataError, match="its validation is"):
         train(start(), ROWS, MeanRule(), score=lambda model, rows: 0.0, **options)
     rows, file = np.eye(3), tmp_path / "seeds"
-    RBM(2, epochs=1, random_state=np.int64(3), checkpoint=file).fit(rows)
-    RBM(2, epochs=1, random_state=3, checkpoint=file).fit(rows)
+    RBM(2, max_iter=1, random_state=np.int64(3), checkpoint=file).fit(rows)
+    RBM(2, max_iter=1, random_state=3, checkpoint=file).fit(rows)
     with pytest.raises(DataError, match="its random_state is"):
-        RBM(2, epochs=1, random_state=np.int64(4), checkpoint=file).fit(rows)
+        RBM(2, max_iter=1, random_state=np.int64(4), checkpoint=file).fit(rows)
 
 
 def test_no_rows_and_a_negative_tol_are_refused() -> None:

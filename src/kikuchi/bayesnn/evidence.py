@@ -133,7 +133,7 @@ def log_evidence(
 
     >>> from kikuchi.bayesnn import BayesianMLPRegressor
     >>> X = np.linspace(-1, 1, 20)[:, None]
-    >>> net = BayesianMLPRegressor(1, "diagonal", "grouped", restarts=1, random_state=0)
+    >>> net = BayesianMLPRegressor(1, "diagonal", "grouped", n_init=1, random_state=0)
     >>> found = log_evidence(net.fit(X, X[:, 0] + 0.1 * np.sin(50 * X[:, 0])), random_state=0)
     >>> net.bound_ < found.log_evidence
     True

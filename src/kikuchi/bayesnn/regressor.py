@@ -6,7 +6,7 @@ import math
 from collections.abc import Mapping
 from dataclasses import KW_ONLY, dataclass
 from functools import partial
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 import jax
 import jax.numpy as jnp
@@ -15,6 +15,7 @@ from numpy.typing import ArrayLike
 from scipy.stats import norm
 from sklearn.base import RegressorMixin
 
+from kikuchi.bayesnn import kinds
 from kikuchi.bayesnn.bound import EvidenceBound, GammaDensity, RegressionData
 from kikuchi.bayesnn.estimator import BayesianNetworkEstimator, Trivial
 from kikuchi.bayesnn.fitting import NetworkProblem
@@ -27,6 +28,7 @@ from kikuchi.core.errors import DataError, MethodError
 from kikuchi.core.options import option
 from kikuchi.core.seeds import Seed, generator
 from kikuchi.training.estimator import validate_data
+from kikuchi.training.kinds import Kind
 
 _LOG_2PI = math.log(2.0 * math.pi)
 
@@ -74,7 +76,7 @@ class BayesianMLPRegressor(
     >>> rng = np.random.default_rng(0)
     >>> X = rng.uniform(-1, 1, size=(80, 2))
     >>> y = np.sin(3 * X[:, 0]) + 0.1 * rng.normal(size=80)
-    >>> net = BayesianMLPRegressor(3, posterior="diagonal", restarts=2, random_state=0).fit(X, y)
+    >>> net = BayesianMLPRegressor(3, posterior="diagonal", n_init=2, random_state=0).fit(X, y)
     >>> mean, sd = net.predict(X, return_std=True)
     >>> bool(np.mean(np.abs(mean - y) < 2 * sd) > 0.9), bool(0.05 < net.noise_ < 0.2)
     (True, True)
@@ -83,6 +85,8 @@ class BayesianMLPRegressor(
 
     Reference: LAW-M6, LAW-I18, LAW-I21.
     """
+
+    kind: ClassVar[Kind] = kinds.REGRESSOR
 
     _: KW_ONLY
     scale: Literal["plain", "root", "log"] = option(

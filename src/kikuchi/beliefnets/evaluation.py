@@ -7,6 +7,8 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from kikuchi.beliefnets.estimator import SigmoidBeliefNetwork
+from kikuchi.beliefnets.threshold import ThresholdNetworkClassifier
 from kikuchi.core import text
 from kikuchi.core.arrays import Array
 from kikuchi.core.errors import MethodError
@@ -60,13 +62,13 @@ class BeliefEvaluation(MeasuredAnswer):
 
     def _form(self) -> str:
         e = self.estimator
-        if hasattr(e, "network_"):
-            layers = e.network_.layers
+        if isinstance(e, SigmoidBeliefNetwork):
+            layers = e.model_.layers
             return f"{'-'.join(map(str, layers))} sigmoid units, layers from the top"
-        if hasattr(e, "networks_"):
-            sizes = "-".join(str(int(n)) for n in e.networks_[0].sizes)
-            return f"{sizes} threshold units, {text.count(len(e.networks_), 'network')}"
-        return f"{e.n_hidden} causes of {e.n_features_in_} findings, noisy-or"
+        if isinstance(e, ThresholdNetworkClassifier):
+            sizes = "-".join(str(int(n)) for n in e.model_[0].sizes)
+            return f"{sizes} threshold units, {text.count(len(e.model_), 'network')}"
+        return f"{e.n_components} causes of {e.n_features_in_} findings, noisy-or"
 
 
 def evaluate(

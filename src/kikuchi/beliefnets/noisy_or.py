@@ -11,6 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 from numpy.typing import ArrayLike
 
+from kikuchi.beliefnets import kinds
 from kikuchi.beliefnets.noisy_or_bounds import DiagnosisModel, FindingBracket
 from kikuchi.core.arrays import Array
 from kikuchi.core.errors import DataError
@@ -18,6 +19,7 @@ from kikuchi.core.methods import constructor
 from kikuchi.core.options import option
 from kikuchi.core.seeds import Seed, generator
 from kikuchi.training.estimator import FeatureTransformer, TrainedEstimator, validate_data
+from kikuchi.training.kinds import Kind
 from kikuchi.training.model import PytreeModel
 from kikuchi.training.optimiser import precision
 from kikuchi.training.rule import LossRule
@@ -132,6 +134,8 @@ class NoisyOrNetwork(FeatureTransformer, TrainedEstimator):
     (True, True)
     """
 
+    kind: ClassVar[Kind] = kinds.NOISY_OR
+
     model_class: ClassVar[Any] = NoisyOrParameters
     file_layout: ClassVar[Mapping[str, str]] = {
         "parameters/prior": "causes",
@@ -139,13 +143,13 @@ class NoisyOrNetwork(FeatureTransformer, TrainedEstimator):
         "parameters/leak": "columns",
     }
 
-    n_hidden: int = option(8, "Number of causes.", low=1)
+    n_components: int = option(8, "Number of causes.", low=1)
     _: KW_ONLY
     threshold: float | None = option(
         None, "Data above it are 1 and others 0; none: data are 0 and 1 already."
     )
-    optimiser: str = option("adam", 'Optimiser: "sgd", or one of optax such as "adam:b1=0.8".')
-    epochs: int = option(100, "Passes over the rows, each in an order of its own.", low=1)
+    solver: str = option("adam", 'Optimiser: "sgd", or one of optax such as "adam:b1=0.8".')
+    max_iter: int = option(100, "Passes over the rows, each in an order of its own.", low=1)
 
     @constructor
     def from_parameters(
@@ -161,7 +165,7 @@ class NoisyOrNetwork(FeatureTransformer, TrainedEstimator):
         options : of the estimator.
         """
         known = DiagnosisModel(*(np.asarray(a, dtype=np.float64) for a in (prior, weights, leak)))
-        net = cls(n_hidden=len(known.prior), **options)
+        net = cls(n_components=len(known.prior), **options)
         net.model_ = NoisyOrParameters.of(known)
         net.n_features_in_ = len(known.leak)
         net._ended(0, "given", True, [], TrainingTrace("loss per row"))
@@ -190,10 +194,10 @@ class NoisyOrNetwork(FeatureTransformer, TrainedEstimator):
 
     def _begin(self, rows: Array, rng: np.random.Generator) -> NoisyOrParameters:
         means = np.clip(rows.mean(axis=0), 0.01, 0.9)
-        chosen = rows[rng.integers(len(rows), size=self.n_hidden)]
+        chosen = rows[rng.integers(len(rows), size=self.n_components)]
         weights = np.clip(0.2 + 0.8 * chosen + 0.2 * rng.random(chosen.shape), 0.05, None)
         values = {
-            "prior": np.full(self.n_hidden, -np.log(max(self.n_hidden, 2) - 1.0 + 1e-9)),
+            "prior": np.full(self.n_components, -np.log(max(self.n_components, 2) - 1.0 + 1e-9)),
             "weights": _inverse_softplus(weights),
             "leak": _inverse_softplus(-np.log1p(-0.2 * means)),
         }
@@ -234,7 +238,7 @@ class NoisyOrNetwork(FeatureTransformer, TrainedEstimator):
     def _computed(self, function: Any, X: ArrayLike) -> Array:
         parameters, least = self._model.parameters, self._model.least_leak
         rows = self._rows(X)
-        size = max(1, 4_000_000 // (self.n_hidden * rows.shape[1]))
+        size = max(1, 4_000_000 // (self.n_components * rows.shape[1]))
         with precision(parameters):
             parts = [
                 np.asarray(function(parameters, jnp.asarray(rows[first : first + size]), least))

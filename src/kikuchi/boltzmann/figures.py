@@ -34,7 +34,7 @@ def score_tiles(evaluation: MachineEvaluation) -> list[Tile]:
 
 def pictures(evaluation: MachineEvaluation) -> list[Item]:
     """The trace; of images also reconstructions, samples and filters."""
-    e, machine, shape = evaluation.estimator, evaluation.estimator.machine_, evaluation.shape
+    e, machine, shape = evaluation.estimator, evaluation.estimator.model_, evaluation.shape
     found: list[Item] = [training_picture(e)]
     if shape is None:
         return found

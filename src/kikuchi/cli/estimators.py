@@ -35,43 +35,12 @@ _FIRST = (  # options that most fits change, before all others
     *("learner", "max_iter", "learning_rate", "batch_size", "solver", "n_init", "tol"),
 )
 _LEARNING = frozenset(
-    [
-        "learner",
-        "max_iter",
-        "learning_rate",
-        "batch_size",
-        "solver",
-        "n_init",
-        "tol",
-        "optimiser",
-        "momentum",
-        "weight_decay",
-        "schedule",
-        "epochs",
-        "em_epochs",
-        "em_max_iter",
-        "inner_max_iter",
-        "inner_iterations",
-        "restarts",
-        "max_iterations",
-        "validation_fraction",
-        "patience",
-        "average",
-        "rule",
-        "threads",
-        "processes",
-        "passes",
-        "rounds",
-        "cycles",
-        "n_jobs",
-        "pseudo_count",
-        "sweeps",
-        "temperature",
-        "sinkhorn_iterations",
-        "warmup",
-        "largest_tree",
-        "rounds",
-    ]
+    (
+        *("learner", "max_iter", "learning_rate", "batch_size", "solver", "n_init", "tol"),
+        *("momentum", "weight_decay", "schedule", "inner_max_iter", "em_max_iter", "em_epochs"),
+        *("validation_fraction", "patience", "average", "threads", "processes", "pseudo_count"),
+        *("sweeps", "temperature", "warmup", "largest_tree"),
+    )
 )
 _LETTERS = {"learner": "-l"}
 

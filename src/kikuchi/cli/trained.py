@@ -129,7 +129,7 @@ class TrainedFacts(Answer):
         facts = [
             ("model", self.model),
             ("estimator", f"{package}.{about['estimator']} ({self.kind})"),
-            ("fit", f"{about.get('stopped')} after {about.get('epochs')} iterations or epochs"),
+            ("fit", f"{about.get('stopped')} after {about.get('iterations')} iterations"),
             ("numbers", f"{count} in {text.count(len(self.parameters), 'array')}"),
         ]
         if "n_features_in" in about:

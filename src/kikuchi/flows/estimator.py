@@ -21,6 +21,7 @@ from kikuchi.core.options import option
 from kikuchi.core.run import Run
 from kikuchi.core.seeds import Seed, generator
 from kikuchi.engines.loops.iterate import iterate
+from kikuchi.flows import kinds
 from kikuchi.flows.densities import (
     BaseFloor,
     FlowDensity,
@@ -60,6 +61,7 @@ from kikuchi.training.estimator import (
     check_array,
     ending_remarks,
 )
+from kikuchi.training.kinds import Kind
 from kikuchi.training.optimiser import Optimiser
 from kikuchi.training.resuming import fit_store
 from kikuchi.training.trainer import COMPLETE, Training, limited_threads
@@ -88,7 +90,7 @@ class _FlowEstimator(FeatureTransformer, FlowOptions):
     temperature: float = option(
         1.0, "Of the responsibilities in em; 1 is exact, larger is nearer to uniform.", above=0
     )
-    em_epochs: int = option(5, "Passes over the rows per maximisation step of em.", low=1)
+    inner_max_iter: int = option(5, "Passes over the rows per maximisation step of em.", low=1)
     tol: float = option(1e-6, "em ends when a round gains less per row.", low=0)
 
     # ------------------------------------------------------------------ learning
@@ -280,7 +282,13 @@ class _FlowEstimator(FeatureTransformer, FlowOptions):
         *_: object,
     ) -> None:
         step = MaximisationStep(
-            self.floor, optimiser, self.em_epochs, self.batch_size, self.noise, rng, self.threads
+            self.floor,
+            optimiser,
+            self.inner_max_iter,
+            self.batch_size,
+            self.noise,
+            rng,
+            self.threads,
         )
         em = FlowEM(model, rows, judged, step, self.temperature, self.patience)
         run = self._run()
@@ -494,7 +502,8 @@ class FlowMixture(_FlowEstimator):
     whose size held-out rows choose) and flow_gain_.
 
     >>> rows = np.random.default_rng(0).normal(size=(200, 2))
-    >>> model = FlowMixture(2, flow="coupling:layers=2,width=8", epochs=3, random_state=0).fit(rows)
+    >>> model = FlowMixture(2, flow="coupling:layers=2,width=8", max_iter=3, random_state=0)
+    >>> model = model.fit(rows)
     >>> model.score_samples(rows).shape, model.predict_proba(rows).shape
     ((200,), (200, 2))
     >>> model.sample(3, random_state=0).shape, model.transform(rows).shape
@@ -502,6 +511,8 @@ class FlowMixture(_FlowEstimator):
 
     Reference: LIU-M13, LIU-L9.
     """
+
+    kind: ClassVar[Kind] = kinds.MIXTURE
 
     n_components: int | None = option(
         None, "Number of flows; none: chosen by held-out rows.", low=1
@@ -529,12 +540,14 @@ class LatentMixtureFlow(_FlowEstimator):
     mixture_score_ (of a mixture whose size held-out rows choose) and flow_gain_.
 
     >>> rows = np.random.default_rng(0).normal(size=(200, 2)) ** 3
-    >>> model = LatentMixtureFlow(2, flow="spline:layers=1,width=8", epochs=3, random_state=0)
+    >>> model = LatentMixtureFlow(2, flow="spline:layers=1,width=8", max_iter=3, random_state=0)
     >>> model.fit(rows).score_samples(rows).shape
     (200,)
 
     Reference: LIU-M14, LIU-L10.
     """
+
+    kind: ClassVar[Kind] = kinds.FLOW
 
     form: ClassVar[Literal["mixture", "latent"]] = "latent"
 

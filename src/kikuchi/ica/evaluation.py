@@ -113,8 +113,8 @@ class SourceEvaluation(TrainingAnswer):
             kept.insert(
                 0,
                 f"{', '.join(self.lost)} collapsed: the column in the mixing matrix is gone, and "
-                "what is left is no source; use --posterior lr or adatap, raise restarts, or "
-                "lower n_sources",
+                "what is left is no source; use --posterior lr or adatap, or raise n_init or "
+                "lower n_components",
             )
         return kept
 
@@ -164,7 +164,7 @@ class SourceEvaluation(TrainingAnswer):
             ("model", f"{type(e).__name__}, {text.count(len(self.sources), 'source')}"),
         ]
         if self.choice is not None:
-            facts.append(("number of sources", f"{self.choice.n_sources}, chosen by BIC"))
+            facts.append(("number of sources", f"{self.choice.n_components}, chosen by BIC"))
         how = "converged" if e.converged_ else "not converged"
         work = f"{text.count(e.n_iter_, 'iteration')}, {text.seconds(self.seconds)}"
         facts.append(("fit", f"{how} ({work})"))
@@ -220,7 +220,7 @@ class SourceEvaluation(TrainingAnswer):
             "n_samples": self.recording.n_samples,
             "n_sensors": self.recording.n_sensors,
             "orientation": self.orientation,
-            "n_sources": len(self.sources),
+            "n_components": len(self.sources),
             "sources": [source.to_dict() for source in self.sources],
             "noise": self.noise,
             "mean": np.asarray(self.estimator.mean_).tolist(),
@@ -321,7 +321,7 @@ def _prior_texts(estimator: Any) -> list[str]:
         return [prior.text for prior in estimator.priors_]
     if hasattr(estimator, "densities_"):
         return list(estimator.densities_)
-    return [str(estimator.sources)] * len(estimator.components_)
+    return [str(estimator.prior)] * len(estimator.components_)
 
 
 def _kurtosis(values: Array) -> float:

@@ -60,12 +60,12 @@ class MeanFieldWorkflow(SourceWorkflow):
 
     def check(self, estimator: Any, settings: Any) -> None:
         """Refuse a number of sources together with a choice."""
-        if settings.most is not None and estimator.n_sources is not None:
-            raise MethodError("--most chooses the number of sources; leave --n-sources out")
+        if settings.most is not None and estimator.n_components is not None:
+            raise MethodError("--most chooses the number of sources; leave --n-components out")
 
     def fit(self, estimator: Any, data: DataSet, settings: Any) -> Any:
         """Fit one model, or models of all numbers of sources and return the best."""
-        count = settings.most or estimator.n_sources or data.rows.shape[1]
+        count = settings.most or estimator.n_components or data.rows.shape[1]
         _check_enumeration(estimator, count)
         if settings.most is None:
             return super().fit(estimator, data, settings)
@@ -87,7 +87,7 @@ class InfomaxWorkflow(SourceWorkflow):
 
     def fit(self, estimator: Any, data: DataSet, settings: Any) -> Any:
         """Fit to the samples."""
-        if (estimator.n_sources or 0) > data.rows.shape[1]:
+        if (estimator.n_components or 0) > data.rows.shape[1]:
             estimator.set_params(view="causal")
         return super().fit(estimator, data, settings)
 

@@ -154,7 +154,7 @@ class TemporalEvaluation(TrainingAnswer):
     def _ending(self) -> str:
         e: Estimator = self.estimator
         done = text.count(e.n_iter_, "iteration")
-        if e.stopped_ in ("rows", "passes") or self.kind == "probit":
+        if e.stopped_ == "rows" or self.kind == "probit":
             return f"{text.count(e.n_iter_, 'label')} ({e.stopped_})"
         return f"{done} (limit)" if e.stopped_ == "iterations" else f"{done} ({e.stopped_})"
 
@@ -169,7 +169,7 @@ class TemporalEvaluation(TrainingAnswer):
             sizes = " x ".join(map(str, e.model_.sizes))
             return [("chains", sizes), ("lags", ", ".join(map(str, e.model_.lags)))]
         if self.kind == "ica":
-            return [("sources", str(e.model_.mixing.shape[1])), ("scheme", e.scheme)]
+            return [("sources", str(e.n_components)), ("posterior", e.posterior)]
         if self.kind == "blood":
             m = e.model_
             return [("switching on, off", f"{m.rise:.3f}, {m.fall:.3f} per frame")]

@@ -13,7 +13,7 @@ from kikuchi.cli.options import argument, option
 from kikuchi.core.answer import Answer
 
 if TYPE_CHECKING:
-    from kikuchi.query.case_files import Prediction
+    from kikuchi.queries.case_files import Prediction
 
 CasesFiles = Annotated[list[str], argument("CASES...", "Cases, one a row: .csv, .tsv or .parquet.")]
 Targets = Annotated[
@@ -91,7 +91,7 @@ def predict(
         return
     table = one_file(cases)
     from kikuchi.core.cluster import optional_cluster
-    from kikuchi.query.case_files import predict_file
+    from kikuchi.queries.case_files import predict_file
 
     graph = load_model(model, format)
     words = [word.strip() for word in (target or "").split(",") if word.strip()]

@@ -14,6 +14,7 @@ from kikuchi.core.methods import constructor
 from kikuchi.core.options import option
 from kikuchi.core.seeds import Seed, generator
 from kikuchi.engines.loops.state import State
+from kikuchi.temporal import kinds
 from kikuchi.temporal.base import ChainEstimator, Fitted, total_log_likelihood
 from kikuchi.temporal.chains.emissions import add, variance_floor
 from kikuchi.temporal.chains.exact import exact_chains
@@ -32,8 +33,10 @@ from kikuchi.temporal.chains.structured import (
     check_complete,
     mean_field_chains,
 )
+from kikuchi.temporal.covariances import covariance_structure
 from kikuchi.temporal.sequences import Sequences, check_steps
 from kikuchi.training.checkpoint import Arrays
+from kikuchi.training.kinds import Kind
 
 Method = Literal["mean-field", "bp", "exact"]
 
@@ -99,7 +102,7 @@ class FactorialHMM(ChainEstimator, Fitted[HiddenChains]):
     >>> rng = np.random.default_rng(0)
     >>> a, b = np.repeat([0, 1, 0, 1], 50), np.tile([0, 0, 0, 1, 1], 40)
     >>> Y = 3.0 * a[:, None] + 1.0 * b[:, None] + 0.2 * rng.normal(size=(200, 1))
-    >>> chains = FactorialHMM(chains=(2, 2), random_state=0).fit(Y)
+    >>> chains = FactorialHMM(n_states=(2, 2), random_state=0).fit(Y)
     >>> s = chains.smooth(Y)
     >>> exact = chains.smooth(Y, method="exact")
     >>> [p.shape for p in s.probabilities], bool(s.log_likelihood < exact.log_likelihood + 1e-9)
@@ -108,17 +111,19 @@ class FactorialHMM(ChainEstimator, Fitted[HiddenChains]):
     Reference: HOJ-X1, HOJ-M5, LAW-I24.
     """
 
+    kind: ClassVar[Kind] = kinds.FACTORIAL
+
     file_kind: ClassVar[str] = "factorial-markov"
 
-    chains: tuple[int, ...] | list[int] = option((2, 2), "Number of states of each chain.")
+    n_states: tuple[int, ...] | list[int] = option((2, 2), "Number of states of each chain.")
     _: KW_ONLY
     emission: Literal["gaussian", "categorical"] = option(
         "gaussian", "Outputs: gaussian (sums over chains) or categorical (a table)."
     )
-    covariance: Literal["full", "diagonal", "isotropic"] = option(
-        "full", "Covariance of Gaussian outputs: full, diagonal or isotropic."
+    covariance_type: Literal["full", "diag", "spherical"] = option(
+        "full", "Covariance of Gaussian outputs: full, diag or spherical."
     )
-    restarts: int = option(8, "Random starts, of which the best after a few steps is kept.", low=1)
+    n_init: int = option(8, "Random starts, of which the best after a few steps is kept.", low=1)
     start: HiddenChains | None = option(None, "Parameters before learning; by default random.")
 
     # ------------------------------------------------------------------ making
@@ -132,7 +137,7 @@ class FactorialHMM(ChainEstimator, Fitted[HiddenChains]):
         return super()._given(model, columns)
 
     def _chain_lags(self) -> tuple[int, ...]:
-        return (1,) * len(self.chains)
+        return (1,) * len(self.n_states)
 
     def _check_lags(self, model: HiddenChains) -> None:
         if model.lags != self._chain_lags():
@@ -140,9 +145,9 @@ class FactorialHMM(ChainEstimator, Fitted[HiddenChains]):
 
     def _check_options(self) -> None:
         super()._check_options()
-        sizes = list(self.chains)
+        sizes = list(self.n_states)
         if not sizes or any(not isinstance(k, int | np.integer) or k < 1 for k in sizes):
-            raise MethodError(f"chains are whole numbers of states, at least 1 each, got {sizes}")
+            raise MethodError(f"n_states are whole numbers of states, at least 1 each, got {sizes}")
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
@@ -164,18 +169,18 @@ class FactorialHMM(ChainEstimator, Fitted[HiddenChains]):
     def _begin(self, sequences: Sequences, rng: np.random.Generator) -> HiddenChains:
         if self.start is not None:
             self._check_lags(self.start)
-            if self.start.sizes != tuple(self.chains):
-                raise DataError(f"start has chains {self.start.sizes}, asked for {self.chains}")
+            if self.start.sizes != tuple(self.n_states):
+                raise DataError(f"start has chains {self.start.sizes}, asked for {self.n_states}")
             return self.start
         clock, highest = self._search_clock(), -np.inf
         best = model = self._random(sequences, rng)
-        for number in range(self.restarts):
+        for number in range(self.n_init):
             model = model if number == 0 else self._random(sequences, rng)
             self._memory.beliefs.clear()
-            for _ in range(_TRIAL if self.restarts > 1 else 0):
+            for _ in range(_TRIAL if self.n_init > 1 else 0):
                 bound, statistics = self._expectation(model, sequences)
                 model = self._maximisation(model, statistics)
-            bound = self._expectation(model, sequences)[0] if self.restarts > 1 else 0.0
+            bound = self._expectation(model, sequences)[0] if self.n_init > 1 else 0.0
             if bound > highest:
                 best, highest = model, bound
             if clock.expired:
@@ -187,11 +192,11 @@ class FactorialHMM(ChainEstimator, Fitted[HiddenChains]):
         """Outputs that drift, which few states cannot follow."""
         if self.emission != "gaussian":
             return []
-        sizes = " and ".join(map(str, self.chains))
+        sizes = " and ".join(map(str, self.n_states))
         return self._drift(f"chains of {sizes} states", "bound on the log-likelihood")
 
     def _random(self, sequences: Sequences, rng: np.random.Generator) -> HiddenChains:
-        sizes = tuple(int(k) for k in self.chains)
+        sizes = tuple(int(k) for k in self.n_states)
         transitions = []
         for k in sizes:
             p = rng.dirichlet(np.full(k, 5.0), size=k) + 2.0 * np.eye(k)
@@ -216,10 +221,11 @@ class FactorialHMM(ChainEstimator, Fitted[HiddenChains]):
         spread = _SMALL * spread  # noise that explains everything is a fixed point
         outputs = rng.normal(size=(sum(sizes), rows.shape[1])) @ root.T / np.sqrt(len(sizes))
         outputs = outputs + rows.mean(axis=0) / len(sizes)
-        covariance: Array = np.diag(np.diagonal(spread)) if self.covariance != "full" else spread
-        if self.covariance == "isotropic":
+        structure, _ = covariance_structure(self.covariance_type)
+        covariance: Array = np.diag(np.diagonal(spread)) if structure != "full" else spread
+        if structure == "isotropic":
             covariance = np.eye(len(spread)) * np.diagonal(spread).mean()
-        return AdditiveGaussian(outputs, covariance, self.covariance)
+        return AdditiveGaussian(outputs, covariance, structure)
 
     def _expectation(self, model: HiddenChains, sequences: Sequences) -> tuple[float, Any]:
         count = len(model.sizes)
@@ -288,7 +294,7 @@ class FactorialHMM(ChainEstimator, Fitted[HiddenChains]):
         return self._memory
 
     def _read_model(self, arrays: Arrays) -> HiddenChains:
-        return HiddenChains.from_arrays(arrays, self.covariance)
+        return HiddenChains.from_arrays(arrays, covariance_structure(self.covariance_type)[0])
 
     # ------------------------------------------------------------------ asking
 
@@ -375,12 +381,14 @@ class FrameHoppingHMM(FactorialHMM):
     >>> rng = np.random.default_rng(0)
     >>> beat = np.tile([0, 1, 1, 0], 50)
     >>> Y = 2.0 * beat[:, None] + 0.3 * rng.normal(size=(200, 1))
-    >>> hopping = FrameHoppingHMM(chains=(2,), lags=(2,), random_state=0).fit(Y)
+    >>> hopping = FrameHoppingHMM(n_states=(2,), lags=(2,), random_state=0).fit(Y)
     >>> bool(hopping.model_.transitions[0].trace() < 0.2)
     True
 
     Reference: LAW-M10, LAW-I24.
     """
+
+    kind: ClassVar[Kind] = kinds.HOPPING
 
     file_kind: ClassVar[str] = "frame-hopping-markov"
 
@@ -401,11 +409,11 @@ class FrameHoppingHMM(FactorialHMM):
     def _check_options(self) -> None:
         super()._check_options()
         lags = list(self.lags)
-        if len(lags) != len(self.chains) or any(
+        if len(lags) != len(self.n_states) or any(
             not isinstance(lag, int | np.integer) or lag < 1 for lag in lags
         ):
             raise MethodError(
-                f"lags {lags} for {len(self.chains)} chains; give one of at least 1 for each"
+                f"lags {lags} for {len(self.n_states)} chains; give one of at least 1 for each"
             )
 
 

@@ -17,10 +17,12 @@ from scipy.stats import gamma
 from kikuchi.core.arrays import Array
 from kikuchi.core.options import option
 from kikuchi.core.seeds import Seed, generator
+from kikuchi.temporal import kinds
 from kikuchi.temporal.base import Fitted, RowsEstimator
 from kikuchi.temporal.chains.inference import chain_posterior, sample_chain
 from kikuchi.temporal.sequences import Sequences, check_steps
 from kikuchi.training.checkpoint import Arrays, check_sizes
+from kikuchi.training.kinds import Kind
 
 _LOG_2PI = math.log(2.0 * math.pi)
 
@@ -143,6 +145,8 @@ class HaemodynamicHMM(RowsEstimator, Fitted[BloodModel]):
 
     Reference: HOJ-X4.
     """
+
+    kind: ClassVar[Kind] = kinds.BLOOD
 
     file_kind: ClassVar[str] = "haemodynamic-markov"
 

@@ -13,6 +13,7 @@ from kikuchi.core.arrays import Array, Ints
 from kikuchi.core.errors import DataError
 from kikuchi.core.options import option
 from kikuchi.core.seeds import Seed, generator
+from kikuchi.temporal import kinds
 from kikuchi.temporal.base import ChainEstimator, Fitted
 from kikuchi.temporal.chains.emissions import (
     CategoricalEmission,
@@ -37,8 +38,10 @@ from kikuchi.temporal.chains.shares import (
     shares_slope,
     unpack_shares,
 )
+from kikuchi.temporal.covariances import CovarianceType, covariance_structure
 from kikuchi.temporal.sequences import Sequences
 from kikuchi.training.checkpoint import Arrays
+from kikuchi.training.kinds import Kind
 
 _TRIAL = 40  # steps of EM of each start
 _EQUAL = 0.1  # nats by which starts may differ and count as equal
@@ -135,19 +138,22 @@ class HMM(ChainEstimator, Fitted[HiddenMarkov]):
     Reference: HOJ-M5.
     """
 
+    kind: ClassVar[Kind] = kinds.CHAIN
+
     file_kind: ClassVar[str] = "hidden-markov"
 
-    states: int = option(2, "Number of states.", low=1)
+    n_states: int = option(2, "Number of states.", low=1)
     _: KW_ONLY
     emission: EmissionKind = option(
         "gaussian", "Outputs of a state: gaussian, categorical, mixture or given."
     )
-    covariance: Literal["full", "diagonal", "isotropic"] = option(
-        "full", "Covariances of Gaussians: full, diagonal or isotropic."
+    covariance_type: CovarianceType = option(
+        "full",
+        "Covariances of Gaussians: full, diag or spherical, one for each state; tied (full), "
+        "tied-diag or tied-spherical, one for all states.",
     )
-    tied: bool = option(False, "One covariance for all states.")
-    components: int = option(2, "Gaussians of each state of a mixture.", low=1)
-    restarts: int = option(
+    n_mix: int = option(2, "Gaussians of each state of a mixture.", low=1)
+    n_init: int = option(
         10, "Starts: k-means, then random ones; the best after 40 iterations is kept.", low=1
     )
     start: HiddenMarkov | None = option(None, "Parameters before learning; by default by k-means.")
@@ -160,14 +166,16 @@ class HMM(ChainEstimator, Fitted[HiddenMarkov]):
 
     def _begin(self, sequences: Sequences, rng: np.random.Generator) -> HiddenMarkov:
         if self.start is not None:
-            if self.start.n_states != self.states:
-                raise DataError(f"start has {self.start.n_states} states, asked for {self.states}")
+            if self.start.n_states != self.n_states:
+                raise DataError(
+                    f"start has {self.start.n_states} states, asked for {self.n_states}"
+                )
             return self.start
         best, highest = self._guess(sequences.stacked(), rng), -np.inf
-        if self.restarts == 1 or self.states == 1 or self.emission == "given":  # equal starts
+        if self.n_init == 1 or self.n_states == 1 or self.emission == "given":  # equal starts
             return best
         model, clock = best, self._search_clock()
-        for number in range(self.restarts):
+        for number in range(self.n_init):
             if number:
                 model = self._guess(sequences.stacked(), rng, random=True)
             value, statistics = self._expectation(model, sequences)
@@ -190,18 +198,18 @@ class HMM(ChainEstimator, Fitted[HiddenMarkov]):
     def _doubts(self, model: HiddenMarkov) -> list[str]:
         """More parameters than numbers, or outputs that drift, which few states cannot follow."""
         emission = model.emission.n_parameters
-        free = self.states**2 - 1 + emission
+        free = self.n_states**2 - 1 + emission
         if emission and free > self._numbers:
             return [
-                f"{self.states} states have {free} parameters, and the rows hold {self._numbers} "
+                f"{self.n_states} states have {free} parameters, and the rows hold {self._numbers} "
                 "numbers: the parameters are not determined; use fewer states, or more rows"
             ]
         gaussian = self.emission in ("gaussian", "mixture")
-        return self._drift(f"{self.states} states") if gaussian else []
+        return self._drift(f"{self.n_states} states") if gaussian else []
 
     def _guess(self, rows: Array, rng: np.random.Generator, random: bool = False) -> HiddenMarkov:
         """Parameters before learning: emissions of clusters, or random ones, in lasting states."""
-        k = self.states
+        k = self.n_states
         stay = np.full((k, k), 0.1 / max(k - 1, 1)) + (0.9 - 0.1 / max(k - 1, 1)) * np.eye(k)
         return HiddenMarkov(
             np.full(k, 1.0 / k),
@@ -211,7 +219,7 @@ class HMM(ChainEstimator, Fitted[HiddenMarkov]):
 
     def _first(self, rows: Array, rng: np.random.Generator, random: bool) -> Emission:
         """Emissions before learning."""
-        k = self.states
+        k = self.n_states
         if self.emission == "given":
             if rows.shape[1] != k:
                 raise DataError(f"log-likelihoods of {rows.shape[1]} states, asked for {k}")
@@ -221,8 +229,8 @@ class HMM(ChainEstimator, Fitted[HiddenMarkov]):
             categories = int(highest) + 1 if highest == int(highest) and highest >= 0 else 1
             return CategoricalEmission(rng.dirichlet(np.full(max(categories, 1), 2.0), size=k))
         if self.emission == "mixture":
-            parts = self._gaussians(rows, k * self.components, rng, random)
-            return MixtureEmission(np.full((k, self.components), 1.0 / self.components), parts)
+            parts = self._gaussians(rows, k * self.n_mix, rng, random)
+            return MixtureEmission(np.full((k, self.n_mix), 1.0 / self.n_mix), parts)
         return self._gaussians(rows, k, rng, random)
 
     def _gaussians(
@@ -248,12 +256,13 @@ class HMM(ChainEstimator, Fitted[HiddenMarkov]):
         spread = np.array([known[centres.labels_ == j].var(axis=0) for j in range(len(order))
                            if (centres.labels_ == j).any()]).mean(axis=0)  # fmt: skip
         covariance = np.diag(np.maximum(spread, np.maximum(floor, 1e-3 * scale**2)))
-        if self.covariance == "isotropic":
+        structure, tied = covariance_structure(self.covariance_type)
+        if structure == "isotropic":
             covariance = np.eye(len(covariance)) * np.diagonal(covariance).mean()
         covariances = np.broadcast_to(covariance, (k, *covariance.shape)).copy()
-        if random and not self.tied:  # states may differ in their spread alone
+        if random and not tied:  # states may differ in their spread alone
             covariances *= np.exp(rng.normal(size=(k, 1, 1)))
-        return GaussianEmission(means[order], covariances, self.covariance, self.tied, floor)
+        return GaussianEmission(means[order], covariances, structure, tied, floor)
 
     def _expectation(self, model: HiddenMarkov, sequences: Sequences) -> tuple[float, Any]:
         k, total, first = model.n_states, 0.0, np.zeros(model.n_states)
@@ -301,14 +310,14 @@ class HMM(ChainEstimator, Fitted[HiddenMarkov]):
         )
 
     def _read_model(self, arrays: Arrays) -> HiddenMarkov:
-        emission = read_emission(arrays, self.covariance, self.tied)
+        emission = read_emission(arrays, *covariance_structure(self.covariance_type))
         return HiddenMarkov(np.array(arrays["start"]), np.array(arrays["transition"]), emission)
 
     def _restore_state(
         self, arrays: Arrays, facts: Mapping[str, Any], about: Mapping[str, Any]
     ) -> None:
         super()._restore_state(arrays, facts, about)
-        if self.model_.n_states != self.states or self.model_.emission.kind != self.emission:
+        if self.model_.n_states != self.n_states or self.model_.emission.kind != self.emission:
             raise DataError("its parameters are not those of its options")
 
     # ------------------------------------------------------------------ asking

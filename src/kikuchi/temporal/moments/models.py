@@ -17,6 +17,7 @@ from kikuchi.core.errors import DataError, MethodError
 from kikuchi.core.options import option
 from kikuchi.core.seeds import Seed, generator
 from kikuchi.engines.sites.kernels.half_line import probit_gain
+from kikuchi.temporal import kinds
 from kikuchi.temporal.kernels.moments import probit_pass, probit_refit
 from kikuchi.temporal.moments.emissions import EMISSIONS, ScalarEmission
 from kikuchi.temporal.moments.inference import (
@@ -30,6 +31,7 @@ from kikuchi.temporal.state_space.parameters import StateSpace
 from kikuchi.temporal.state_space.results import Forecast
 from kikuchi.training.checkpoint import Arrays, read_labels
 from kikuchi.training.estimator import Estimator, check_is_fitted, validate_data
+from kikuchi.training.kinds import Kind
 from kikuchi.training.trainer import TrainingTrace
 
 _MOST_PASSES = 100  # of `fit`, where none are asked for
@@ -98,13 +100,15 @@ class ProbitFilter(ClassifierMixin, Estimator, _ProbitFit):  # type: ignore[misc
     Reference: HOJ-M13, HOJ-I23.
     """
 
+    kind: ClassVar[Kind] = kinds.PROBIT
+
     file_kind: ClassVar[str] = "probit-filter"
 
     drift: float = option(0.0, "Variance of the steps of each weight between labels.", low=0)
     _: KW_ONLY
     prior: float = option(10.0, "Variance of each weight before the first label.", above=0)
     intercept: bool = option(True, "Also learn a constant.")
-    passes: int | None = option(
+    max_iter: int | None = option(
         None, "Passes of fit; those after the first refit each label's Gaussian (drift 0). "
         "By default until nothing changes; 1 with drift.", low=1,
     )  # fmt: skip
@@ -115,9 +119,9 @@ class ProbitFilter(ClassifierMixin, Estimator, _ProbitFit):  # type: ignore[misc
         for name in ("mean_", "covariance_", "classes_"):
             if hasattr(self, name):
                 delattr(self, name)
-        most = self.passes or (1 if self.drift > 0 else _MOST_PASSES)
+        most = self.max_iter or (1 if self.drift > 0 else _MOST_PASSES)
         if most > 1 and self.drift > 0:
-            raise MethodError("passes > 1 are for weights that stand still; give drift=0")
+            raise MethodError("max_iter > 1 is for weights that stand still; give drift=0")
         self._pass(X, y, None, reset=True)
         return self._refit(X, y, most) if most > 1 else self
 
@@ -140,11 +144,13 @@ class ProbitFilter(ClassifierMixin, Estimator, _ProbitFit):  # type: ignore[misc
         self.log_evidence_ = 0.5 * (log_det + square) + float(masses.sum())
         self.evidence_kind_ = "expectation propagation"
         converged, remarks = change <= _CLOSE, []
-        if not converged and self.passes is None:
+        if not converged and self.max_iter is None:
             remarks = [
                 f"weights still change by {change:.1g} standard deviations after {most} passes"
             ]
-        self._ended(self.n_seen_, "converged" if converged else "passes", converged, remarks, trace)
+        self._ended(
+            self.n_seen_, "converged" if converged else "iterations", converged, remarks, trace
+        )
         return self
 
     def partial_fit(self, X: Any, y: Any, classes: Any = None) -> Self:

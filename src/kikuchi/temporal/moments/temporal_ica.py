@@ -22,6 +22,7 @@ from kikuchi.core.options import option
 from kikuchi.core.seeds import Seed, generator
 from kikuchi.engines.sites.kernels.densities import laplace_of
 from kikuchi.engines.sites.propagation import SiteModel, propagate
+from kikuchi.temporal import kinds
 from kikuchi.temporal.base import Fitted, RowsEstimator, total_log_likelihood
 from kikuchi.temporal.kernels import information as info_kernels
 from kikuchi.temporal.kernels.information import CanonicalChain
@@ -35,6 +36,7 @@ from kikuchi.temporal.state_space.inference import (
 from kikuchi.temporal.state_space.parameters import StateSpace
 from kikuchi.temporal.state_space.results import EqualSteps, Forecast, SmoothedStates, deviations
 from kikuchi.training.checkpoint import Arrays
+from kikuchi.training.kinds import Kind
 
 Scheme = Literal["kalman", "tap", "ep"]
 
@@ -308,18 +310,20 @@ class TemporalICA(RowsEstimator, Fitted[LaplaceWalks]):
     >>> rng = np.random.default_rng(0)
     >>> walks = LaplaceWalks([[1.0, 0.5], [0.2, 1.0]], [0.1, 0.1], [1.4, 1.4])
     >>> sources, Y = walks.sample(300, rng)
-    >>> ica = TemporalICA(2, scheme="kalman", max_iter=5, random_state=0).fit(Y)
+    >>> ica = TemporalICA(2, posterior="kalman", max_iter=5, random_state=0).fit(Y)
     >>> ica.smooth(Y).mean.shape
     (300, 2)
 
     Reference: HOJ-M14, HOJ-I24.
     """
 
+    kind: ClassVar[Kind] = kinds.WALKS
+
     file_kind: ClassVar[str] = "temporal-ica"
 
-    sources: int = option(2, "Number of sources.", low=1)
+    n_components: int = option(2, "Number of sources.", low=1)
     _: KW_ONLY
-    scheme: Scheme = option("ep", "Moments: ep, tap (per frame) or kalman.")
+    posterior: Scheme = option("ep", "Moments: ep, tap (per frame) or kalman.")
     learner: Literal["gradient", "em"] = option("gradient", "How `fit` learns: gradient or em.")
     rate: float = option(math.sqrt(2.0), "Rate of the Laplace steps; fixes the scale.", above=0)
     tol: float = option(
@@ -348,7 +352,7 @@ class TemporalICA(RowsEstimator, Fitted[LaplaceWalks]):
         products = np.nan_to_num(rows)
         values, axes = np.linalg.eigh(products.T @ products / len(rows))
         values, axes = np.maximum(values[::-1], 1e-12), axes[:, ::-1]
-        m, d = self.sources, sequences.width
+        m, d = self.n_components, sequences.width
         mixing = np.zeros((d, m))
         mixing[:, : min(m, d)] = (axes * np.sqrt(values))[:, : min(m, d)]
         turn = np.linalg.qr(rng.normal(size=(m, m)))[0]
@@ -363,7 +367,7 @@ class TemporalICA(RowsEstimator, Fitted[LaplaceWalks]):
         total, yx, xx = 0.0, np.zeros((d, m)), np.zeros((d, m, m))
         yy, counts = np.zeros(d), np.zeros(d)
         for y in sequences.tables:
-            p = walk_posterior(model, y, self.scheme)
+            p = walk_posterior(model, y, self.posterior)
             total += p.log_likelihood
             known = ~np.isnan(y)
             filled = np.nan_to_num(y)
@@ -406,17 +410,17 @@ class TemporalICA(RowsEstimator, Fitted[LaplaceWalks]):
         self, arrays: Arrays, facts: Mapping[str, Any], about: Mapping[str, Any]
     ) -> None:
         super()._restore_state(arrays, facts, about)
-        if len(self.model_.rates) != self.sources:
+        if len(self.model_.rates) != self.n_components:
             raise DataError("its parameters are not those of its options")
 
     # ------------------------------------------------------------------ asking
 
-    def smooth(self, Y: Any, *, scheme: Scheme | None = None) -> Any:
+    def smooth(self, Y: Any, *, posterior: Scheme | None = None) -> Any:
         """Sources given all outputs `Y` (time, outputs): `WalkPosterior`, or a list for a list;
-        `scheme` replaces that of the estimator.
+        `posterior` replaces that of the estimator.
         """
         sequences, model = self._sequences(Y), self._model
-        chosen: Scheme = scheme or self.scheme
+        chosen: Scheme = posterior or self.posterior
         return sequences.answer([walk_posterior(model, y, chosen) for y in sequences.tables])
 
     def filter(self, Y: Any) -> Any:
@@ -431,7 +435,7 @@ class TemporalICA(RowsEstimator, Fitted[LaplaceWalks]):
     def _ahead(self, rows: Array, steps: int) -> Forecast:
         """Outputs and sources, with exact variances of steps."""
         model = self._model
-        p = walk_posterior(model, rows, self.scheme)
+        p = walk_posterior(model, rows, self.posterior)
         return forecast_states(model.equivalent(), p.mean[-1], p.covariance[-1], steps)
 
     def sample(self, steps: int, *, seed: Seed = None) -> tuple[Array, Array]:

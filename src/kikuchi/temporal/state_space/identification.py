@@ -65,7 +65,7 @@ def doubtful_dimensions(model: StateSpace, tables: list[Array], inputs: list[Arr
     )
     if doubtful == n:
         return [found + "independent rows describe the data as well"]
-    return [found + f"use state={n - doubtful}"]
+    return [found + f"use n_components={n - doubtful}"]
 
 
 def correlated_errors(

@@ -13,6 +13,7 @@ from kikuchi.core.errors import DataError, MethodError
 from kikuchi.core.methods import constructor
 from kikuchi.core.options import option
 from kikuchi.core.seeds import Seed
+from kikuchi.temporal import kinds
 from kikuchi.temporal.ascent import SeriesAscent
 from kikuchi.temporal.base import Fitted, SequenceEstimator, total_log_likelihood
 from kikuchi.temporal.gaussian import is_positive
@@ -40,6 +41,7 @@ from kikuchi.temporal.state_space.learning import (
 from kikuchi.temporal.state_space.parameters import StateSpace
 from kikuchi.temporal.state_space.results import Forecast
 from kikuchi.training.checkpoint import Arrays
+from kikuchi.training.kinds import Kind
 
 _NEAR = {"auto": 1e-3, "em": 0.0, "gradient": np.inf}  # gain per row where EM ends
 
@@ -78,7 +80,7 @@ class LinearGaussianSSM(SequenceEstimator, Fitted[StateSpace]):
     >>> rng = np.random.default_rng(0)
     >>> level = np.cumsum(0.3 * rng.normal(size=200))
     >>> noisy = level[:, None] + rng.normal(size=(200, 1))
-    >>> ssm = LinearGaussianSSM(state=1, max_iter=500).fit(noisy)
+    >>> ssm = LinearGaussianSSM(n_components=1, max_iter=500).fit(noisy)
     >>> smooth = ssm.smooth(level[:, None])
     >>> smooth.mean.shape, smooth.covariance.shape, smooth.pair_covariance.shape
     ((200, 1), (200, 1, 1), (199, 1, 1))
@@ -88,9 +90,11 @@ class LinearGaussianSSM(SequenceEstimator, Fitted[StateSpace]):
     Reference: HOJ-M5, HOJ-M6, HOJ-I6, HOJ-I7.
     """
 
+    kind: ClassVar[Kind] = kinds.SSM
+
     file_kind: ClassVar[str] = "state-space"
 
-    state: int = option(1, "Dimensions of the state.", low=1)
+    n_components: int = option(1, "Dimensions of the state.", low=1)
     _: KW_ONLY
     learner: Literal["auto", "em", "gradient"] = option(
         "auto",
@@ -114,7 +118,7 @@ class LinearGaussianSSM(SequenceEstimator, Fitted[StateSpace]):
         "The fit has converged when ten iterations gain less log-likelihood per observed row.",
         low=0,
     )
-    form: Literal["auto", "covariance", "information", "square-root"] = option(
+    arithmetic: Literal["auto", "covariance", "information", "square-root"] = option(
         "auto", "Form of the recursions: auto, covariance, information or square-root."
     )
 
@@ -131,7 +135,7 @@ class LinearGaussianSSM(SequenceEstimator, Fitted[StateSpace]):
         >>> LinearGaussianSSM.from_parameters(walk).log_likelihood([[0.0], [1.0]]) < 0
         True
         """
-        made = cls(state=model.n_states, **options)
+        made = cls(n_components=model.n_states, **options)
         return made._given(model, model.n_outputs)
 
     def _constraints(self) -> StateConstraints:
@@ -153,7 +157,7 @@ class LinearGaussianSSM(SequenceEstimator, Fitted[StateSpace]):
             return "fixed"
         if self.initial == "learnt" and "initial_covariance" in self.fixed:
             return "mean"
-        if self.initial == "learnt" and sequences > self.state:
+        if self.initial == "learnt" and sequences > self.n_components:
             return "free"
         return "noise" if free and is_positive(model.state_noise) else "mean"
 
@@ -221,11 +225,14 @@ class LinearGaussianSSM(SequenceEstimator, Fitted[StateSpace]):
         if model is None:
             if self.fixed:
                 raise MethodError(f"fixed={list(self.fixed)} needs start, the values to keep")
-            model = first_guess(sequences, self._inputs, self.state, rng)
-        elif (model.n_states, model.n_outputs, model.n_inputs) != (self.state, sequences.width, k):
+            model = first_guess(sequences, self._inputs, self.n_components, rng)
+        elif (model.n_states, model.n_outputs, model.n_inputs) != (
+            self.n_components, sequences.width, k
+        ):  # fmt: skip
             raise DataError(
                 f"start has {model.n_states} states, {model.n_outputs} outputs and "
-                f"{model.n_inputs} inputs; asked for are {self.state}, {sequences.width} and {k}"
+                f"{model.n_inputs} inputs; asked for are "
+                f"{self.n_components}, {sequences.width} and {k}"
             )
         self._constraints().check(model.n_states, model.n_outputs, k)
         if self.initial == "flat":
@@ -244,7 +251,7 @@ class LinearGaussianSSM(SequenceEstimator, Fitted[StateSpace]):
     def _expectation(
         self, model: StateSpace, sequences: Sequences
     ) -> tuple[float, StateStatistics]:
-        value, statistics = expected_statistics(model, sequences, self._inputs, self.form)
+        value, statistics = expected_statistics(model, sequences, self._inputs, self.arithmetic)
         return value + self._beside(model), statistics
 
     def _maximisation(self, model: StateSpace, statistics: StateStatistics) -> StateSpace:
@@ -290,7 +297,9 @@ class LinearGaussianSSM(SequenceEstimator, Fitted[StateSpace]):
         every = read_inputs(inputs, sequences, model.n_inputs)
         return sequences.answer(
             [
-                infer(model, y, u if model.n_inputs else None, form=self.form, **options)
+                infer(
+                    model, y, u if model.n_inputs else None, arithmetic=self.arithmetic, **options
+                )
                 for y, u in zip(sequences.tables, every, strict=True)
             ]
         )
@@ -313,7 +322,8 @@ class LinearGaussianSSM(SequenceEstimator, Fitted[StateSpace]):
         every = read_inputs(inputs, sequences, model.n_inputs, steps)
         answers = []
         for y, u in zip(sequences.tables, every, strict=True):
-            f = filter_states(model, y, u[: len(y)] if model.n_inputs else None, form=self.form)
+            known = u[: len(y)] if model.n_inputs else None
+            f = filter_states(model, y, known, arithmetic=self.arithmetic)
             if not f.proper[-1]:
                 raise DataError(f"{len(y)} rows do not determine the state yet; give more")
             later = u[len(y) :] if model.n_inputs else None

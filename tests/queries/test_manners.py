@@ -34,13 +34,7 @@ def functions_with_a_budget() -> dict[str, Any]:
     found = {name: getattr(kk, name) for name in kk.__all__}
     taken = {n: f for n, f in found.items() if inspect.isfunction(f) and "budget" in _names(f)}
     methods = {"Method.run": kk.JunctionTree.run, "Learner.fit": kk.EM.fit, "compare": compare}
-    return {**taken, **methods, "query": kk.query.__call__ and _query()}
-
-
-def _query() -> Any:
-    from kikuchi.query.query import query
-
-    return query
+    return {**taken, **methods}
 
 
 def _names(function: Any) -> set[str]:

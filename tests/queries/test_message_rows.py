@@ -11,7 +11,7 @@ import pytest
 import kikuchi as kk
 from kikuchi.core.budget import Budget
 from kikuchi.core.errors import BudgetError, ImpossibleEvidenceError
-from kikuchi.query.message_rows import MessageRows, takes
+from kikuchi.queries.message_rows import MessageRows, takes
 
 GRID = kk.grid(4, 4, seed=3, coupling=0.6)
 
