@@ -291,8 +291,8 @@ class ThresholdNetworkClassifier(ClassifierMixin, Estimator):  # type: ignore[mi
     def plain_options(self) -> dict[str, Any]:
         """As of every estimator, with layers as a list."""
         options = super().plain_options()
-        if isinstance(options["hidden"], tuple):
-            options["hidden"] = list(options["hidden"])
+        if isinstance(options["hidden_layer_sizes"], tuple):
+            options["hidden_layer_sizes"] = list(options["hidden_layer_sizes"])
         return options
 
     file_layout: ClassVar[Mapping[str, str]] = {

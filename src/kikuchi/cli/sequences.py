@@ -76,6 +76,8 @@ class SequenceOptions:
         names = list(table.names or _numbered(values.shape[1]))
         dates, values = _dated(source, table, values, names)
         every = [name for name in names if dates is None or name != dates.column]
+        if fitted and order is not None and table.names is not None:
+            every = [name for name in order if name in names]  # a model takes its own columns
         inputs = _named(source, names, self.inputs) if self.inputs else []
         label = self._label(source, names, order, fitted=fitted, width=width) if labelled else []
         taken = [*inputs, *label]

@@ -255,7 +255,8 @@ class TemporalEvaluation(TrainingAnswer):
                 f"states by {by}: {_runs(self.result.probabilities.argmax(axis=1), labels)}"
             )
         if self.task in ("filter", "fit", "forecast") and len(self.rows) > self._shown:
-            lines.append(f"all {len(self.rows)} rows: --table OUT.csv or --json OUT")
+            other = "kikuchi filter MODEL DATA --smooth -o" if self.task == "fit" else "--out"
+            lines.append(f"all {len(self.rows)} rows: {other} OUT.csv, or --json OUT")
         return ["", *lines] if lines else []
 
     def to_dict(self) -> dict[str, Any]:

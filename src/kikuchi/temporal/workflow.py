@@ -165,8 +165,14 @@ class ProbitWorkflow(SequenceWorkflow):
     def measure(self, estimator: Any, data: DataSet, settings: Any) -> Answer:
         """Return the probabilities before each label was seen."""
         done = self.evaluation(estimator, "fit", data)
-        done.result = estimator.predicted_
+        p = done.result = estimator.predicted_
+        done.columns, done.rows = ["probability"], p[:, None]
         return done
+
+    def score(self, estimator: Any, data: DataSet) -> Answer:
+        """Return errors of the labels by the final weights."""
+        data.rows, data.targets = np.concatenate(data.rows), np.concatenate(data.targets)
+        return super().score(estimator, data)
 
     def carry_out(self, task: str, estimator: Any, data: DataSet, **how: Any) -> Answer:
         """Return the probabilities by the final weights."""

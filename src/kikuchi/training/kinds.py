@@ -98,13 +98,27 @@ def _loaded(place: str) -> Any:
         return getattr(import_module(module), name)
 
 
-@functools.cache
+_ADDED: dict[str, Kind] = {}
+
+
 def all_kinds() -> Mapping[str, Kind]:
-    """Every kind by its name: those of the library, then those of other packages.
+    """Every kind by its name: those of the library, of other packages, and those registered.
 
     >>> all_kinds()["rbm"].class_name
     'RBM'
     """
+    return {**_declared(), **_ADDED}
+
+
+def register(kind: Kind) -> None:
+    """Add a kind in this process; packages declare theirs by an entry point instead."""
+    if kind.name in _declared():
+        raise MethodError(f"there is a kind '{kind.name}' already; choose another name")
+    _ADDED[kind.name] = kind
+
+
+@functools.cache
+def _declared() -> Mapping[str, Kind]:
     found: dict[str, Kind] = {}
     for kind in (*_own_kinds(), *_foreign_kinds()):
         if kind.name in found:

@@ -84,7 +84,7 @@ def patches(
     """Cut pictures or sounds into rows to learn from.
 
     The pieces are prepared and whitened, and what was rejected is said. The file holds the rows and
-    every step, which models trained on it keep; `kikuchi train energy` and every other command that
+    every step, which models trained on it keep; `kikuchi fit energy` and every other command that
     reads .npz files take it.
     """
     from kikuchi.energy.preparation import Patches
