@@ -10,7 +10,7 @@ import math
 from dataclasses import KW_ONLY, dataclass
 from functools import partial
 from os import PathLike
-from typing import Any, ClassVar, Literal, NamedTuple, Self
+from typing import Any, Literal, NamedTuple, Self
 
 import jax
 import jax.numpy as jnp
@@ -32,7 +32,6 @@ from kikuchi.core.interrupts import safe_interrupts
 from kikuchi.core.options import fixed, option
 from kikuchi.core.seeds import generator
 from kikuchi.training.checkpoint import Arrays
-from kikuchi.training.kinds import Kind
 
 _START_ALPHA, _START_BETA = 0.3, 200.0
 _MODE_STEPS = 500
@@ -138,8 +137,7 @@ class LaplaceMLPRegressor(_Baseline):
     Reference: LAW-I3, LAW-I16.
     """
 
-    kind: ClassVar[Kind] = kinds.LAPLACE
-
+    kind = kinds.LAPLACE
     _: KW_ONLY
     max_iter: int = option(
         10, "Largest number of updates of the precisions, from each start.", low=1
@@ -250,8 +248,7 @@ class SampledMLPRegressor(_Baseline):
     Reference: LAW-I17.
     """
 
-    kind: ClassVar[Kind] = kinds.SAMPLED
-
+    kind = kinds.SAMPLED
     _: KW_ONLY
     n_init: int = fixed(1)
     max_iter: int = fixed(1)

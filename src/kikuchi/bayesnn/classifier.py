@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import KW_ONLY, dataclass
-from typing import Any, ClassVar, Literal
+from typing import Any, Literal
 
 import jax.numpy as jnp
 import numpy as np
@@ -25,7 +25,6 @@ from kikuchi.core.errors import DataError
 from kikuchi.core.options import option
 from kikuchi.training.checkpoint import of_type, read_labels
 from kikuchi.training.estimator import validate_data
-from kikuchi.training.kinds import Kind
 
 _NODES, _NODE_WEIGHTS = np.polynomial.hermite_e.hermegauss(32)
 _POINTS = 256  # of the integral over the outputs of several classes
@@ -68,8 +67,7 @@ class BayesianMLPClassifier(ClassifierMixin, BayesianNetworkEstimator, ClassResu
     (True, True)
     """
 
-    kind: ClassVar[Kind] = kinds.CLASSIFIER
-
+    kind = kinds.CLASSIFIER
     prior: Literal["single", "grouped", "ard", "nrd"] = option(
         "grouped",
         "Weights that share a precision: single, grouped, ard (by input) or nrd (by nodes).",

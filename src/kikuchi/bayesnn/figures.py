@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import Any
 
 import numpy as np
 
@@ -10,13 +10,10 @@ from kikuchi.core.page import Item, Picture, Sections, Tile
 from kikuchi.plots import networks as plots
 from kikuchi.plots.convergence import convergence
 
-if TYPE_CHECKING:
-    from kikuchi.bayesnn.evaluation import NetworkEvaluation
-
 _MOST_ROWS = 400  # drawn
 
 
-def score_tiles(evaluation: NetworkEvaluation) -> list[Tile]:
+def score_tiles(evaluation: Any) -> list[Tile]:
     """Errors and calibration."""
     scores = evaluation.scores
     if evaluation.regression:
@@ -31,7 +28,7 @@ def score_tiles(evaluation: NetworkEvaluation) -> list[Tile]:
     ]
 
 
-def network_figures(evaluation: NetworkEvaluation) -> Sections:
+def network_figures(evaluation: Any) -> Sections:
     """Predictions with bands, calibration, relevance, and the bound."""
     e = evaluation.estimator
     return {
@@ -49,7 +46,7 @@ def network_figures(evaluation: NetworkEvaluation) -> Sections:
     }
 
 
-def _predictions(evaluation: NetworkEvaluation) -> list[Item]:
+def _predictions(evaluation: Any) -> list[Item]:
     from kikuchi.bayesnn import BayesianMLPRegressor
 
     x, y = evaluation.judged_rows
@@ -82,7 +79,7 @@ def _predictions(evaluation: NetworkEvaluation) -> list[Item]:
     ]  # fmt: skip
 
 
-def _relevance(evaluation: NetworkEvaluation) -> Picture:
+def _relevance(evaluation: Any) -> Picture:
     e = evaluation.estimator
     inputs = dict(zip(evaluation.names, e.relevance_.tolist(), strict=True))
     figure = plots.relevances(inputs, e.inputs_kept_, e.hidden_relevance_, e.hidden_kept_)
@@ -93,7 +90,7 @@ def _relevance(evaluation: NetworkEvaluation) -> Picture:
     )
 
 
-def _structure(evaluation: NetworkEvaluation) -> list[Item]:
+def _structure(evaluation: Any) -> list[Item]:
     trials = evaluation.estimator.pruning_
     if not trials:
         return []

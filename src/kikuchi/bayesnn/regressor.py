@@ -6,7 +6,7 @@ import math
 from collections.abc import Mapping
 from dataclasses import KW_ONLY, dataclass
 from functools import partial
-from typing import Any, ClassVar, Literal
+from typing import Any, Literal
 
 import jax
 import jax.numpy as jnp
@@ -28,7 +28,6 @@ from kikuchi.core.errors import DataError, MethodError
 from kikuchi.core.options import option
 from kikuchi.core.seeds import Seed, generator
 from kikuchi.training.estimator import validate_data
-from kikuchi.training.kinds import Kind
 
 _LOG_2PI = math.log(2.0 * math.pi)
 
@@ -86,8 +85,7 @@ class BayesianMLPRegressor(
     Reference: LAW-M6, LAW-I18, LAW-I21.
     """
 
-    kind: ClassVar[Kind] = kinds.REGRESSOR
-
+    kind = kinds.REGRESSOR
     _: KW_ONLY
     scale: Literal["plain", "root", "log"] = option(
         "plain", "Scale on which the noise is Gaussian: plain, root (for counts) or log."

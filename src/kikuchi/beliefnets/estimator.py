@@ -42,7 +42,6 @@ from kikuchi.training.estimator import (
     TrainedEstimator,
     validate_data,
 )
-from kikuchi.training.kinds import Kind
 from kikuchi.training.likelihoods import RowLikelihoods
 from kikuchi.training.optimiser import Optimiser
 from kikuchi.training.rule import Rule
@@ -108,8 +107,7 @@ class SigmoidBeliefNetwork(_NetworkResults, FeatureTransformer, TrainedEstimator
     ((200, 2), (3, 4))
     """
 
-    kind: ClassVar[Kind] = kinds.SIGMOID
-
+    kind = kinds.SIGMOID
     model_class: ClassVar[Any] = SigmoidNetwork
 
     hidden_layer_sizes: tuple[int, ...] | list[int] | int | str = option(

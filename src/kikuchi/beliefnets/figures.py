@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -10,14 +10,11 @@ from kikuchi.core.arrays import Array
 from kikuchi.core.page import Item, Picture
 from kikuchi.plots.images import image_rows, tiles
 
-if TYPE_CHECKING:
-    from kikuchi.beliefnets.evaluation import BeliefEvaluation
-
 _SHOWN = 12  # images in a row
 _MOST_FEATURES = 60
 
 
-def pictures(evaluation: BeliefEvaluation) -> list[Item]:
+def pictures(evaluation: Any) -> list[Item]:
     """Of images: data beside samples, and features by layer."""
     e, shape = evaluation.estimator, evaluation.shape
     if shape is None or len(shape) != 2 or not hasattr(e, "sample"):

@@ -19,7 +19,6 @@ from kikuchi.core.methods import constructor
 from kikuchi.core.options import option
 from kikuchi.core.seeds import Seed, generator
 from kikuchi.training.estimator import FeatureTransformer, TrainedEstimator, validate_data
-from kikuchi.training.kinds import Kind
 from kikuchi.training.model import PytreeModel
 from kikuchi.training.optimiser import precision
 from kikuchi.training.rule import LossRule
@@ -134,8 +133,7 @@ class NoisyOrNetwork(FeatureTransformer, TrainedEstimator):
     (True, True)
     """
 
-    kind: ClassVar[Kind] = kinds.NOISY_OR
-
+    kind = kinds.NOISY_OR
     model_class: ClassVar[Any] = NoisyOrParameters
     file_layout: ClassVar[Mapping[str, str]] = {
         "parameters/prior": "causes",

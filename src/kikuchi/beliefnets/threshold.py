@@ -27,7 +27,6 @@ from kikuchi.engines.loops.iterate import iterate
 from kikuchi.engines.loops.state import State
 from kikuchi.training.checkpoint import Arrays, check_sizes, read_labels
 from kikuchi.training.estimator import Estimator, check_is_fitted, validate_data
-from kikuchi.training.kinds import Kind
 from kikuchi.training.resuming import fit_store
 from kikuchi.training.trainer import limited_threads
 
@@ -173,8 +172,7 @@ class ThresholdNetworkClassifier(ClassifierMixin, Estimator):  # type: ignore[mi
     True
     """
 
-    kind: ClassVar[Kind] = kinds.THRESHOLD
-
+    kind = kinds.THRESHOLD
     file_kind: ClassVar[str] = "threshold-network"
 
     hidden_layer_sizes: int | tuple[int, ...] | list[int] | str = option(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import Any
 
 import numpy as np
 
@@ -10,15 +10,12 @@ from kikuchi.core.page import Item, Picture, Tile
 from kikuchi.plots.images import image_rows, tiles
 from kikuchi.training.answer import training_picture
 
-if TYPE_CHECKING:
-    from kikuchi.boltzmann.evaluation import MachineEvaluation
-
 _SHOWN = 12  # images in a row
 _MOST_FILTERS = 60
 _SAMPLE_STEPS = 500
 
 
-def score_tiles(evaluation: MachineEvaluation) -> list[Tile]:
+def score_tiles(evaluation: Any) -> list[Tile]:
     """Reconstructions, free energies and likelihoods."""
     entries = [Tile("reconstruction error, rms", f"{evaluation.reconstruction:.4g}")]
     scores = {
@@ -32,7 +29,7 @@ def score_tiles(evaluation: MachineEvaluation) -> list[Tile]:
     return [*entries, *(Tile(label, f"{value:.5g}") for label, value in known.items())]
 
 
-def pictures(evaluation: MachineEvaluation) -> list[Item]:
+def pictures(evaluation: Any) -> list[Item]:
     """The trace; of images also reconstructions, samples and filters."""
     e, machine, shape = evaluation.estimator, evaluation.estimator.model_, evaluation.shape
     found: list[Item] = [training_picture(e)]

@@ -127,8 +127,7 @@ def finish(
     `head` comes before the answer in JSON, `page` writes the report page, `files` are further files
     to write, `written` are those that exist already, `notes` are last remarks on standard error.
     """
-    from kikuchi.cli.estimators import option_names
-    from kikuchi.cli.flag_names import with_flags
+    from kikuchi.cli.flag_names import option_names, with_flags
     from kikuchi.cli.outputs import STANDARD_OUTPUT, write_json
 
     screen = output.screen

@@ -19,8 +19,7 @@ import typer
 from typer.core import TyperCommand
 
 from kikuchi.cli.command import keyword
-from kikuchi.cli.flag_names import new_name, with_flags
-from kikuchi.cli.inputs import split_methods
+from kikuchi.cli.flag_names import new_name, option_names, with_flags
 from kikuchi.cli.options import option
 from kikuchi.core.errors import KikuchiError
 from kikuchi.core.progress import hide_bars, phase
@@ -82,6 +81,10 @@ class KindOptions:
         """The parameters of the command, with their types, defaults and help."""
         own = [_parameter(self.estimator, f) for f in self.fields.values()]
         return own + [_parameter(self.workflow.settings, f) for f in self.settings.values()]
+
+    def has(self, name: str) -> bool:
+        """Whether the class takes a parameter."""
+        return any(f.name == name and f.init for f in dataclasses.fields(self.estimator))
 
     def heading(self, name: str) -> str:
         """The title in the help under which an option of the kind stands."""
@@ -206,6 +209,8 @@ def _choices(kinds: list[Any]) -> list[Any]:
 
 def _of_text(given: str, kinds: list[Any]) -> Any:
     """A text as the first of the types that it can be."""
+    from kikuchi.cli.inputs import split_methods
+
     for choice in _choices(kinds):
         if str(choice) == given:
             return choice
@@ -253,7 +258,7 @@ class KindCommand(TyperCommand):
             known = None if name is None else new_name(name, flags)
             if known is not None:
                 error.message = f"No such option {name}; this command takes {known}"
-                error.possibilities = None  # type: ignore[attr-defined]
+                error.possibilities = None
             raise
 
     def format_options(self, ctx: Any, formatter: Any) -> None:
@@ -287,20 +292,6 @@ class KindCommand(TyperCommand):
         except KikuchiError as error:
             error.args = (with_flags(str(error), option_names(ctx)),)
             raise
-
-
-def option_names(context: Any) -> dict[str, str | None]:
-    """The options of the fields of an estimator by their names in Python, None where the command
-    has none; empty for commands that fit no estimator.
-    """
-    fields = getattr(context.command.callback, "python_names", ())
-    own = {
-        parameter.name: max(parameter.opts, key=len)
-        for parameter in context.command.get_params(context)
-        if parameter.param_type_name == "option"
-    }
-    names = {name: own.get(name) for name in fields}
-    return names | ({"random_state": "--seed"} if fields else {})
 
 
 def fit_quietly(fit: Any, *values: Any) -> Any:

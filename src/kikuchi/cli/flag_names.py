@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
+from typing import Any
 
 _QUOTES = "'\""
 _SIZES = ("--n-components", "--n-states", "--hidden-layer-sizes", "--n-mix")
@@ -54,6 +55,20 @@ def new_name(name: str, flags: Iterable[str]) -> str | None:
     if word in known:
         return word
     return next((flag for flag in REMOVED_OPTIONS.get(word, ()) if flag in known), None)
+
+
+def option_names(context: Any) -> dict[str, str | None]:
+    """The options of the fields of an estimator by their names in Python, None where the command
+    has none; empty for commands that fit no estimator.
+    """
+    fields = getattr(context.command.callback, "python_names", ())
+    own = {
+        parameter.name: max(parameter.opts, key=len)
+        for parameter in context.command.get_params(context)
+        if parameter.param_type_name == "option"
+    }
+    names = {name: own.get(name) for name in fields}
+    return names | ({"random_state": "--seed"} if fields else {})
 
 
 def with_flags(message: str, names: Mapping[str, str | None]) -> str:

@@ -49,7 +49,6 @@ from kikuchi.training.estimator import (
     TrainedEstimator,
     check_is_fitted,
 )
-from kikuchi.training.kinds import Kind
 from kikuchi.training.likelihoods import keep_log_z
 from kikuchi.training.model import PytreeModel, named_leaves
 from kikuchi.training.optimiser import Optimiser, Sgd, parse_optimiser, precision
@@ -101,8 +100,7 @@ class EnergyModel(FeatureTransformer, TrainedEstimator):
     ((1000, 2), (3, 2))
     """
 
-    kind: ClassVar[Kind] = kinds.DENSITY
-
+    kind = kinds.DENSITY
     model_class: ClassVar[Any] = EnergyParameters
 
     energy: str | Callable[..., Any] = option(

@@ -218,7 +218,7 @@ def _measured_log_z(estimator: EnergyModel, method: str) -> dict[str, Any]:
 
 
 @dataclass
-class EnergySettings(LogZSettings):
+class EnergyFitSettings(LogZSettings):
     """Further options of `kikuchi fit energy`."""
 
     transposed: bool = option(False, "Pixels are the rows and images the columns.")
@@ -227,7 +227,7 @@ class EnergySettings(LogZSettings):
 class EnergyWorkflow(Workflow):
     """Energy models learn from rows or patches, and are measured by densities and filters."""
 
-    settings: ClassVar[Any] = EnergySettings
+    settings: ClassVar[Any] = EnergyFitSettings
 
     def check(self, estimator: Any, settings: Any) -> None:
         """Refuse other words of --log-z."""

@@ -16,7 +16,6 @@ from kikuchi.core.options import option
 from kikuchi.energy import kinds
 from kikuchi.energy.energies import ENERGIES, Energy, LinearExperts, shapes_of
 from kikuchi.energy.estimator import EnergyModel
-from kikuchi.training.kinds import Kind
 
 
 @dataclass(eq=False, repr=False)
@@ -32,8 +31,7 @@ class ExpertICA(EnergyModel):
     ((4, 2), (4,))
     """
 
-    kind: ClassVar[Kind] = kinds.EXPERTS
-
+    kind = kinds.EXPERTS
     energy: str = option(
         "linear",
         "Energy of the features: linear (linear:contrast=12 for patches and sounds), topographic, "

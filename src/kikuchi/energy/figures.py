@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -15,15 +15,12 @@ from kikuchi.plots.ica import time_courses
 from kikuchi.plots.images import image_rows, tiles
 from kikuchi.training.answer import training_picture
 
-if TYPE_CHECKING:
-    from kikuchi.energy.evaluation import EnergyEvaluation
-
 _SHOWN = 12  # pieces in a row
 _MOST_FILTERS = 400
 _SAMPLE_SWEEPS = 200
 
 
-def model_figures(evaluation: EnergyEvaluation) -> Sections:
+def model_figures(evaluation: Any) -> Sections:
     """Filters and what they look like, samples beside data, and how the training went."""
     return {
         "Filters": _filters(evaluation),
@@ -51,7 +48,7 @@ def _stretched(rows: Array) -> Array:
     )
 
 
-def model_tiles(evaluation: EnergyEvaluation) -> list[Tile]:
+def model_tiles(evaluation: Any) -> list[Tile]:
     """Features, Gabor fits and densities."""
     entries = [Tile("features", text.whole(evaluation.estimator._n_features_out))]
     if evaluation.gabors is not None:
@@ -64,7 +61,7 @@ def model_tiles(evaluation: EnergyEvaluation) -> list[Tile]:
     return entries
 
 
-def _filters(evaluation: EnergyEvaluation) -> list[Item]:
+def _filters(evaluation: Any) -> list[Item]:
     filters, shape = evaluation.filters, evaluation.shape
     if filters is None or shape is None:
         return []
@@ -113,7 +110,7 @@ def _filters(evaluation: EnergyEvaluation) -> list[Item]:
     return items
 
 
-def _samples(evaluation: EnergyEvaluation) -> list[Item]:
+def _samples(evaluation: Any) -> list[Item]:
     shape = evaluation.shape
     if shape is None or evaluation.transposed or not evaluation.estimator.has_density:
         return []  # single pixels are no pictures, and without density there are no samples
@@ -154,7 +151,7 @@ def _power(data: Array, samples: Array, shape: tuple[int, ...], rate: float | No
     return plots.spectra(found, "cycles per pixel")
 
 
-def _measures(evaluation: EnergyEvaluation) -> Picture | None:
+def _measures(evaluation: Any) -> Picture | None:
     figure = plots.training_measures(evaluation.estimator.trace_)
     if figure is None:
         return None

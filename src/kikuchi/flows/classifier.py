@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import KW_ONLY, dataclass
-from typing import Any, ClassVar, Literal, Self
+from typing import Any, Literal, Self
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -40,7 +40,6 @@ from kikuchi.flows.preparation import padded, prepare
 from kikuchi.flows.start import GaussianStart, gaussian_log_density, gaussian_start
 from kikuchi.training.checkpoint import Arrays, read_labels
 from kikuchi.training.estimator import validate_data
-from kikuchi.training.kinds import Kind
 from kikuchi.training.trainer import limited_threads
 
 CANDIDATES = (1, 2, 3, 5, 8, 12, 16, 20)
@@ -80,8 +79,7 @@ class FlowClassifier(ClassifierMixin, FlowOptions):  # type: ignore[misc]
     Reference: LIU-X6.
     """
 
-    kind: ClassVar[Kind] = kinds.CLASSIFIER
-
+    kind = kinds.CLASSIFIER
     n_components: int | None = option(
         None,
         "Gaussians (density latent) or flows (density mixture) of each class; none: chosen by "

@@ -61,7 +61,6 @@ from kikuchi.training.estimator import (
     check_array,
     ending_remarks,
 )
-from kikuchi.training.kinds import Kind
 from kikuchi.training.optimiser import Optimiser
 from kikuchi.training.resuming import fit_store
 from kikuchi.training.trainer import COMPLETE, Training, limited_threads
@@ -512,8 +511,7 @@ class FlowMixture(_FlowEstimator):
     Reference: LIU-M13, LIU-L9.
     """
 
-    kind: ClassVar[Kind] = kinds.MIXTURE
-
+    kind = kinds.MIXTURE
     n_components: int | None = option(
         None, "Number of flows; none: chosen by held-out rows.", low=1
     )
@@ -547,8 +545,7 @@ class LatentMixtureFlow(_FlowEstimator):
     Reference: LIU-M14, LIU-L10.
     """
 
-    kind: ClassVar[Kind] = kinds.FLOW
-
+    kind = kinds.FLOW
     form: ClassVar[Literal["mixture", "latent"]] = "latent"
 
     n_components: int | None = option(

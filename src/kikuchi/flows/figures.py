@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -10,14 +10,11 @@ from kikuchi.core.page import Item, Picture
 from kikuchi.plots.flows import MOST_COLUMNS, held_out_scores, pair_plot, samples_beside_data
 from kikuchi.plots.images import image_rows
 
-if TYPE_CHECKING:
-    from kikuchi.flows.evaluation import FlowEvaluation
-
 _SHOWN = 12  # images in a row
 _DRAWN = 1000
 
 
-def training(evaluation: FlowEvaluation) -> list[Item]:
+def training(evaluation: Any) -> list[Item]:
     """Held-out scores by epoch."""
     e = evaluation.estimator
     if not e.validation_scores_:
@@ -33,7 +30,7 @@ def training(evaluation: FlowEvaluation) -> list[Item]:
     return [Picture(figure, caption)]
 
 
-def samples(evaluation: FlowEvaluation) -> list[Item]:
+def samples(evaluation: Any) -> list[Item]:
     """Samples beside data."""
     e: Any = evaluation.estimator
     if not hasattr(e, "sample"):

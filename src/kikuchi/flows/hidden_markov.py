@@ -39,7 +39,6 @@ from kikuchi.temporal.chains.shares import learnt_shares
 from kikuchi.temporal.covariances import covariance_structure, structured
 from kikuchi.temporal.sequences import Sequences
 from kikuchi.training.checkpoint import Arrays, check_sizes
-from kikuchi.training.kinds import Kind
 from kikuchi.training.optimiser import parse_optimiser
 
 Covariance = Literal["full", "diag", "spherical"]
@@ -167,8 +166,7 @@ class FlowHMM(_FlowChainFit, HMM):
     Reference: LIU-M15, LIU-X7.
     """
 
-    kind: ClassVar[Kind] = kinds.CHAIN
-
+    kind = kinds.CHAIN
     file_kind: ClassVar[str] = "flow-hidden-markov"
 
     _: KW_ONLY

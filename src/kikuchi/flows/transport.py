@@ -35,7 +35,6 @@ from kikuchi.flows import kinds
 from kikuchi.flows.options import PreparedEstimator
 from kikuchi.flows.preparation import Dequantisation, padded
 from kikuchi.flows.two_sample import TwoSampleTest, mmd_test, nearest_neighbour_test
-from kikuchi.training.kinds import Kind
 from kikuchi.training.model import PytreeModel
 from kikuchi.training.optimiser import precision
 from kikuchi.training.rule import LossRule
@@ -222,8 +221,7 @@ class TransportGenerator(PreparedEstimator):
     Reference: LIU-M16.
     """
 
-    kind: ClassVar[Kind] = kinds.TRANSPORT
-
+    kind = kinds.TRANSPORT
     model_class: ClassVar[Any] = GeneratorNetwork
 
     n_components: int | None = option(

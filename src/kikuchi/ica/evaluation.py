@@ -78,7 +78,7 @@ class SourceEvaluation(TrainingAnswer):
     stimulus: Array | None
     shape: tuple[int, int] | None
     pixels: Mask | None
-    seconds: float = 0.0  # type: ignore[misc]
+    seconds: float = 0.0
     files: list[str] = field(default_factory=list)
 
     @property

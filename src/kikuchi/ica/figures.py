@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -16,7 +16,6 @@ from kikuchi.plots.ica import brain_components, mixture_scatter, time_courses
 from kikuchi.plots.images import tiles
 
 if TYPE_CHECKING:
-    from kikuchi.ica.evaluation import FoundSource, SourceEvaluation
     from kikuchi.ica.order import Choice
 
 _MOST_COURSES = 12
@@ -24,7 +23,7 @@ _MOST_MAPS = 12
 _MOST_IMAGES = 60
 
 
-def source_figures(evaluation: SourceEvaluation) -> Sections:
+def source_figures(evaluation: Any) -> Sections:
     """Sources, how their number was chosen, and their courses, maps or directions."""
     return {
         "Sources": [evaluation.table()],
@@ -33,7 +32,7 @@ def source_figures(evaluation: SourceEvaluation) -> Sections:
     }
 
 
-def source_tiles(evaluation: SourceEvaluation) -> list[Tile]:
+def source_tiles(evaluation: Any) -> list[Tile]:
     """The sources that were found, and how the fit ended."""
     kept = len(evaluation.sources) - len(evaluation.lost)
     sources = f"{kept} of {len(evaluation.sources)}"
@@ -63,7 +62,7 @@ def _order_table(choice: Choice | None) -> TextTable | None:
     return TextTable(["sources", "BIC", "below the best", ""], rows, [0, 1, 2])
 
 
-def _pictures(evaluation: SourceEvaluation) -> list[Picture]:
+def _pictures(evaluation: Any) -> list[Picture]:
     brains = evaluation.components is not None
     pictures = [_brains(evaluation)] if brains else _signals(evaluation)
     trace = evaluation.estimator.trace_
@@ -78,7 +77,7 @@ def _pictures(evaluation: SourceEvaluation) -> list[Picture]:
     return pictures
 
 
-def _brains(evaluation: SourceEvaluation) -> Picture:
+def _brains(evaluation: Any) -> Picture:
     assert evaluation.components is not None
     recording = evaluation.recording
     reference = None
@@ -101,7 +100,7 @@ def _brains(evaluation: SourceEvaluation) -> Picture:
     return Picture(figure, caption + _more(evaluation, shown))
 
 
-def _signals(evaluation: SourceEvaluation) -> list[Picture]:
+def _signals(evaluation: Any) -> list[Picture]:
     shown = slice(0, _MOST_COURSES)
     names = [source.name for source in evaluation.sources]
     figure = time_courses(
@@ -127,7 +126,7 @@ def _signals(evaluation: SourceEvaluation) -> list[Picture]:
     return pictures
 
 
-def _scatter(evaluation: SourceEvaluation) -> Picture:
+def _scatter(evaluation: Any) -> Picture:
     """Samples and directions in up to three sensors, those that vary most."""
     spread = np.nanvar(evaluation.samples, axis=0)
     sensors = np.sort(np.argsort(-spread, kind="stable")[:3])
@@ -141,7 +140,7 @@ def _scatter(evaluation: SourceEvaluation) -> Picture:
     return Picture(mixture_scatter(whole, {"found": columns}, names=names), caption)
 
 
-def _remarks(sources: Sequence[FoundSource]) -> list[str]:
+def _remarks(sources: Sequence[Any]) -> list[str]:
     texts = []
     for source in sources:
         remark = "lost" if source.lost else f"{source.share:.0%}"
@@ -151,6 +150,6 @@ def _remarks(sources: Sequence[FoundSource]) -> list[str]:
     return texts
 
 
-def _more(evaluation: SourceEvaluation, shown: slice) -> str:
+def _more(evaluation: Any, shown: slice) -> str:
     hidden = len(evaluation.sources) - shown.stop
     return f"; {hidden} weaker ones are not shown." if hidden > 0 else "."

@@ -38,7 +38,6 @@ from kikuchi.ica.solvers import check_solver
 from kikuchi.ica.statistics import Statistics
 from kikuchi.training.checkpoint import Arrays, part, prefixed
 from kikuchi.training.estimator import check_is_fitted, validate_data
-from kikuchi.training.kinds import Kind
 from kikuchi.training.resuming import fit_checkpoint
 
 _MOST_DRAWN = 20  # sources that draws can follow
@@ -77,8 +76,7 @@ class MeanFieldICA(IcaEstimator):
     True
     """
 
-    kind: ClassVar[Kind] = kinds.MEAN_FIELD
-
+    kind = kinds.MEAN_FIELD
     n_components: int | None = option(
         None, "Number of sources; as many as channels by default.", low=1
     )

@@ -61,7 +61,7 @@ class TemporalEvaluation(TrainingAnswer):
     task: str
     tables: list[Array]
     names: list[str]
-    seconds: float = 0.0  # type: ignore[misc]
+    seconds: float = 0.0
     columns: list[str] = field(default_factory=list)
     rows: Array = field(default_factory=lambda: np.zeros((0, 0)))
     result: Any = None

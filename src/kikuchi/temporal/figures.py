@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -10,13 +10,10 @@ from kikuchi.core.page import Facts, Item, Picture, Sections
 from kikuchi.plots import temporal as plots
 from kikuchi.plots.convergence import convergence
 
-if TYPE_CHECKING:
-    from kikuchi.temporal.evaluation import TemporalEvaluation
-
 _BACK = 100  # rows of data before a forecast
 
 
-def sequence_figures(evaluation: TemporalEvaluation) -> Sections:
+def sequence_figures(evaluation: Any) -> Sections:
     """States with bands, forecasts, gains and transitions, and the course of the fit."""
     trace = evaluation.estimator.trace_
     heading = "Forecast" if evaluation.task == "forecast" else "States"
@@ -31,7 +28,7 @@ def sequence_figures(evaluation: TemporalEvaluation) -> Sections:
     }
 
 
-def _parameters(evaluation: TemporalEvaluation) -> list[Item]:
+def _parameters(evaluation: Any) -> list[Item]:
     kind, e = evaluation.kind, evaluation.estimator
     if kind == "ssm":
         m = e.model_
@@ -79,7 +76,7 @@ def _emission(emission: Any) -> list[Item]:
     return [Picture(figure, "Probability of each category (column) in each state (row).")]
 
 
-def _forecast(evaluation: TemporalEvaluation) -> list[Item]:
+def _forecast(evaluation: Any) -> list[Item]:
     """The steps after the last row, where a fit was asked for them."""
     found = evaluation.forecast
     if found is None:
@@ -94,13 +91,13 @@ def _forecast(evaluation: TemporalEvaluation) -> list[Item]:
     return [Picture(figure, caption), *(table for _, table in evaluation.parts())]
 
 
-def _ahead(evaluation: TemporalEvaluation, back: int, steps: int) -> Any:
+def _ahead(evaluation: Any, back: int, steps: int) -> Any:
     """Dates of the last rows and of the steps after them, if the rows have dates."""
     times = evaluation.times(steps)
     return None if times is None else times[-(back + steps) :]
 
 
-def _answer(evaluation: TemporalEvaluation) -> list[Item]:
+def _answer(evaluation: Any) -> list[Item]:
     kind, answer, data = evaluation.kind, evaluation.result, evaluation.tables[0]
     times = evaluation.times()
     if answer is None:

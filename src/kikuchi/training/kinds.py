@@ -14,13 +14,10 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, cast, get_args
+from typing import Any, Literal, get_args
 
 from kikuchi.core.errors import MethodError, suggestion
 from kikuchi.core.extras import extras_named
-
-if TYPE_CHECKING:
-    from kikuchi.training.workflow import Workflow
 
 ENTRY_POINTS = "kikuchi.estimators"
 
@@ -87,9 +84,9 @@ class Kind:
         """The class."""
         return _loaded(self.estimator)
 
-    def make_workflow(self) -> Workflow:
-        """How this kind is fitted and measured."""
-        return cast("Workflow", _loaded(self.workflow)(self))
+    def make_workflow(self) -> Any:
+        """How this kind is fitted and measured: a `Workflow`."""
+        return _loaded(self.workflow)(self)
 
 
 def _loaded(place: str) -> Any:

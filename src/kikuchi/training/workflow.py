@@ -166,10 +166,8 @@ class FitSummary(TrainingAnswer):
     estimator: Any
     data: DataSet
 
-    @property
-    def source(self) -> str:
-        """The files."""
-        return self.data.source
+    def __post_init__(self) -> None:
+        self.source = self.data.source
 
     def facts(self) -> list[tuple[str, str]]:
         """The data and the fit."""

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import KW_ONLY, dataclass
-from typing import Any, ClassVar, Literal
+from typing import Any, Literal
 
 from numpy.typing import ArrayLike
 
@@ -15,7 +15,6 @@ from kikuchi.boltzmann import kinds
 from kikuchi.boltzmann.estimators.estimator import Array, LearnerEstimator
 from kikuchi.boltzmann.fixed_point import free_energy, hidden_means, visible_means
 from kikuchi.core.options import option
-from kikuchi.training.kinds import Kind
 
 
 @dataclass(eq=False, repr=False)
@@ -34,8 +33,7 @@ class BoltzmannMachine(LearnerEstimator):
     ((3, 2), 'poe')
     """
 
-    kind: ClassVar[Kind] = kinds.MACHINE
-
+    kind = kinds.MACHINE
     n_components: int = option(
         25, "Number of hidden units; may be 0 where visible units are connected.", low=0
     )

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 
@@ -21,7 +21,6 @@ from kikuchi.boltzmann.machine import Machine
 from kikuchi.boltzmann.rules.rate_coded import RateCodedDivergence
 from kikuchi.boltzmann.units import BinomialUnits, Units
 from kikuchi.core.options import option
-from kikuchi.training.kinds import Kind
 from kikuchi.training.rows import is_sparse
 from kikuchi.training.rule import Rule
 
@@ -50,8 +49,7 @@ class RateCodedRBM(RestrictedMachine, MachineEstimator):
     True
     """
 
-    kind: ClassVar[Kind] = kinds.RATE_RBM
-
+    kind = kinds.RATE_RBM
     visible_replicas: int = option(10, "Binary units that one visible unit stands for.", low=1)
     hidden_replicas: int = option(100, "Binary units that one hidden unit stands for.", low=1)
     nonnegative: bool = option(False, "Hold weights at 0 or above: features become local parts.")

@@ -6,7 +6,7 @@ Reference: TEH-I11, TEH-L9, TEH-M6, TEH-M8.
 from __future__ import annotations
 
 from dataclasses import KW_ONLY, dataclass, replace
-from typing import Any, ClassVar, Literal
+from typing import Any, Literal
 
 import numpy as np
 
@@ -19,7 +19,6 @@ from kikuchi.core.log import warn_caller
 from kikuchi.core.options import option
 from kikuchi.training.contrastive import SampledRule, drawn_bits
 from kikuchi.training.estimator import ConvergenceWarning
-from kikuchi.training.kinds import Kind
 from kikuchi.training.optimiser import Optimiser
 from kikuchi.training.rows import is_sparse
 from kikuchi.training.rule import Rule
@@ -61,8 +60,7 @@ class RBM(RestrictedMachine, LearnerEstimator):
     ('log-likelihood', True)
     """
 
-    kind: ClassVar[Kind] = kinds.RBM
-
+    kind = kinds.RBM
     n_components: int = option(256, "Number of hidden units.", low=0)
     _: KW_ONLY
     learner: str = option(

@@ -87,12 +87,13 @@ def trained_page(measured: Answer, model: str, data: str) -> WritePage:
 
         kind = kind_of(model)
         package, name = kind.package, kind.class_name
-        about = ("data", "estimator", "machine", "network", "model", "learner", "training")
+        tiles = getattr(measured, "tiles", None)
+        scores = measured.facts()[2:] if tiles is None else [t[:2] for t in tiles()]
         evaluate_page(
             measured,
             model=model,
             data=data,
-            figures=[(label, value) for label, value in measured.facts() if label not in about],
+            figures=scores,
             pictures=[],
             python=f"from {package} import {name}\nmodel = {name}.load({model!r})",
         ).write(path, command)

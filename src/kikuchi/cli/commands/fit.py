@@ -40,7 +40,7 @@ _INCOMPLETE = ("seconds", "interrupted", "diverged")
 SUMMARY = "Fit a model of any kind to data and save it."
 _HELP = f"""{SUMMARY}
 
-`kikuchi fit KIND --help` shows the options of a kind, `kikuchi models` what each takes and gives.
+`kikuchi fit KIND --help` shows its options, `kikuchi models` what it gives.
 """
 
 ModelFile = Annotated[Path, option("--out -o MODEL", "File to write: .safetensors.")]
@@ -133,13 +133,13 @@ class FitJob:
 
         learner = self.given.get("learner", "")
         bar = ProgressBar(f"{self.kind.name} {learner}".strip(), quiet=self.output.quiet)
-        more: dict[str, Any] = {"checkpoint": self.part} if self.kind.resumes else {}
+        more: dict[str, Any] = {"random_state": self.running.seed, "progress": bar}
+        if self.kind.resumes:
+            more["checkpoint"] = self.part
+        if self.running.seconds is not None:
+            more["seconds"] = self.running.seconds
         with optional_cluster(self.running.cluster):
-            made = self.options.make(
-                self.given, random_state=self.running.seed, seconds=self.running.seconds,
-                progress=bar, **more,
-            )  # fmt: skip
-            yield made, bar
+            yield self.options.make(self.given, **more), bar
 
     def save(self, estimator: Any, data: DataSet) -> None:
         """Write the model with the names of its columns and what was done to its rows.
@@ -185,7 +185,9 @@ def kind_command(kind: Kind) -> Any:
     data = [p for p in group_parameters(reader) if p.name not in taken]
     running = [
         p for p in group_parameters(RunOptions)
-        if (p.name != "resume" or kind.resumes) and (p.name != "cluster" or "processes" in taken)
+        if (p.name != "resume" or kind.resumes)
+        and (p.name != "cluster" or "processes" in taken)
+        and (p.name != "seconds" or made.has("seconds"))
     ]  # fmt: skip
 
     def fit(output: StrictOutput, **values: Any) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 from kikuchi import __version__
 from kikuchi.cli import options
@@ -13,6 +13,7 @@ from kikuchi.cli.options import argument, option
 from kikuchi.core.answer import Answer
 
 if TYPE_CHECKING:
+    from kikuchi.core.budget import Budget
     from kikuchi.queries.case_files import Prediction
 
 CasesFiles = Annotated[list[str], argument("CASES...", "Cases, one a row: .csv, .tsv or .parquet.")]
@@ -78,9 +79,6 @@ def predict(
     through, so that a table may be of any length. Of a fitted model (.safetensors): classes with
     probabilities, numbers with intervals, or states, as its kind gives them.
     """
-    from kikuchi.cli.console import ProgressBar
-    from kikuchi.cli.inputs import load_model, variable_number
-    from kikuchi.cli.questions import named
     from kikuchi.cli.rows import one_file
     from kikuchi.cli.trained import is_trained
 
@@ -89,27 +87,53 @@ def predict(
     if is_trained(model):
         _predict_trained(model, cases, out, target, output)
         return
-    table = one_file(cases)
+    _predict_graph(
+        GraphCases(model, one_file(cases), out, target, method, format),
+        rows,
+        workers,
+        budget,
+        output,
+    )
+
+
+class GraphCases(NamedTuple):
+    """What is predicted by a graph: the table of cases, the targets and the method."""
+
+    model: str
+    table: str
+    out: Path
+    target: str | None
+    method: str
+    format: str | None
+
+
+def _predict_graph(
+    cases: GraphCases, rows: WrittenCases, workers: Workers, budget: Budget, output: PageOutput
+) -> None:
+    """Distributions of the targets for each case, written as a table."""
+    from kikuchi.cli.console import ProgressBar
+    from kikuchi.cli.inputs import load_model, variable_number
+    from kikuchi.cli.questions import named
     from kikuchi.core.cluster import optional_cluster
     from kikuchi.queries.case_files import predict_file
 
-    graph = load_model(model, format)
-    words = [word.strip() for word in (target or "").split(",") if word.strip()]
+    graph = load_model(cases.model, cases.format)
+    words = [word.strip() for word in (cases.target or "").split(",") if word.strip()]
     asked = [named(graph, variable_number(graph, word)) for word in words]
     with optional_cluster(workers.cluster), ProgressBar("cases", quiet=output.quiet) as progress:
         done = predict_file(
             graph,
-            table,
-            out,
+            cases.table,
+            cases.out,
             asked or None,
-            method=method,
+            method=cases.method,
             impossible="missing" if rows.skip_impossible else "error",
             processes=workers.processes,
             budget=budget,
             progress=progress,
             keep=rows.kept,
         )
-    answer = PredictionAnswer(model, table, done)
+    answer = PredictionAnswer(cases.model, cases.table, done)
 
     def page(path: Path, command: str) -> None:
         from kikuchi.reports.answer_pages import predict_page, read_model
@@ -117,14 +141,18 @@ def predict(
         more = f", keep={rows.kept!r}" if rows.kept else ""
 
         call = (
-            f"kk.predict_file(graph, {table!r}, {str(out)!r}, {asked or None!r}, "
-            f"method={method!r}{more})"
+            f"kk.predict_file(graph, {cases.table!r}, {str(cases.out)!r}, {asked or None!r}, "
+            f"method={cases.method!r}{more})"
         )
         predict_page(
-            answer, done, model=model, cases=table, python=f"{read_model(model)}\n{call}"
+            answer,
+            done,
+            model=cases.model,
+            cases=cases.table,
+            python=f"{read_model(cases.model)}\n{call}",
         ).write(path, command)
 
-    finish(answer, output, page=page, written=[out])
+    finish(answer, output, page=page, written=[cases.out])
 
 
 def _predict_trained(

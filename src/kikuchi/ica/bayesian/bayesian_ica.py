@@ -27,7 +27,6 @@ from kikuchi.ica.estimator import IcaEstimator
 from kikuchi.ica.recordings import checked_samples
 from kikuchi.training.checkpoint import Arrays, part, prefixed
 from kikuchi.training.estimator import check_is_fitted
-from kikuchi.training.kinds import Kind
 from kikuchi.training.resuming import fit_store
 
 _MOST_DEFAULT_SOURCES = 5
@@ -64,8 +63,7 @@ class BayesianICA(IcaEstimator):
     (2, (300, 2))
     """
 
-    kind: ClassVar[Kind] = kinds.BAYESIAN
-
+    kind = kinds.BAYESIAN
     n_components: int | None = option(
         None, "Largest number of sources; none takes one per sensor, 5 at most.", low=1
     )

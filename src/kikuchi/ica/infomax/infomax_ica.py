@@ -28,7 +28,6 @@ from kikuchi.ica.infomax.objective import per_source
 from kikuchi.ica.recordings import checked_samples
 from kikuchi.training.checkpoint import Arrays
 from kikuchi.training.estimator import check_is_fitted
-from kikuchi.training.kinds import Kind
 from kikuchi.training.resuming import StateFile, fit_store
 
 _RANK = 1e-10  # least variance of a direction, as a fraction of the greatest
@@ -63,8 +62,7 @@ class InfomaxICA(IcaEstimator):
     (True, (2, 2))
     """
 
-    kind: ClassVar[Kind] = kinds.INFOMAX
-
+    kind = kinds.INFOMAX
     n_components: int | None = option(
         None,
         "Number of sources; none takes one per sensor, fewer keep the strongest principal "

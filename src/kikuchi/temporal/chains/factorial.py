@@ -36,7 +36,6 @@ from kikuchi.temporal.chains.structured import (
 from kikuchi.temporal.covariances import covariance_structure
 from kikuchi.temporal.sequences import Sequences, check_steps
 from kikuchi.training.checkpoint import Arrays
-from kikuchi.training.kinds import Kind
 
 Method = Literal["mean-field", "bp", "exact"]
 
@@ -111,8 +110,7 @@ class FactorialHMM(ChainEstimator, Fitted[HiddenChains]):
     Reference: HOJ-X1, HOJ-M5, LAW-I24.
     """
 
-    kind: ClassVar[Kind] = kinds.FACTORIAL
-
+    kind = kinds.FACTORIAL
     file_kind: ClassVar[str] = "factorial-markov"
 
     n_states: tuple[int, ...] | list[int] = option((2, 2), "Number of states of each chain.")
@@ -388,8 +386,7 @@ class FrameHoppingHMM(FactorialHMM):
     Reference: LAW-M10, LAW-I24.
     """
 
-    kind: ClassVar[Kind] = kinds.HOPPING
-
+    kind = kinds.HOPPING
     file_kind: ClassVar[str] = "frame-hopping-markov"
 
     lags: tuple[int, ...] | list[int] = option(

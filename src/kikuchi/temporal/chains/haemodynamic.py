@@ -22,7 +22,6 @@ from kikuchi.temporal.base import Fitted, RowsEstimator
 from kikuchi.temporal.chains.inference import chain_posterior, sample_chain
 from kikuchi.temporal.sequences import Sequences, check_steps
 from kikuchi.training.checkpoint import Arrays, check_sizes
-from kikuchi.training.kinds import Kind
 
 _LOG_2PI = math.log(2.0 * math.pi)
 
@@ -146,8 +145,7 @@ class HaemodynamicHMM(RowsEstimator, Fitted[BloodModel]):
     Reference: HOJ-X4.
     """
 
-    kind: ClassVar[Kind] = kinds.BLOOD
-
+    kind = kinds.BLOOD
     file_kind: ClassVar[str] = "haemodynamic-markov"
 
     lags: int = option(8, "Frames that the response lasts.", low=1, high=10)

@@ -41,7 +41,6 @@ from kikuchi.temporal.chains.shares import (
 from kikuchi.temporal.covariances import CovarianceType, covariance_structure
 from kikuchi.temporal.sequences import Sequences
 from kikuchi.training.checkpoint import Arrays
-from kikuchi.training.kinds import Kind
 
 _TRIAL = 40  # steps of EM of each start
 _EQUAL = 0.1  # nats by which starts may differ and count as equal
@@ -138,8 +137,7 @@ class HMM(ChainEstimator, Fitted[HiddenMarkov]):
     Reference: HOJ-M5.
     """
 
-    kind: ClassVar[Kind] = kinds.CHAIN
-
+    kind = kinds.CHAIN
     file_kind: ClassVar[str] = "hidden-markov"
 
     n_states: int = option(2, "Number of states.", low=1)

@@ -31,7 +31,6 @@ from kikuchi.temporal.state_space.parameters import StateSpace
 from kikuchi.temporal.state_space.results import Forecast
 from kikuchi.training.checkpoint import Arrays, read_labels
 from kikuchi.training.estimator import Estimator, check_is_fitted, validate_data
-from kikuchi.training.kinds import Kind
 from kikuchi.training.trainer import TrainingTrace
 
 _MOST_PASSES = 100  # of `fit`, where none are asked for
@@ -100,8 +99,7 @@ class ProbitFilter(ClassifierMixin, Estimator, _ProbitFit):  # type: ignore[misc
     Reference: HOJ-M13, HOJ-I23.
     """
 
-    kind: ClassVar[Kind] = kinds.PROBIT
-
+    kind = kinds.PROBIT
     file_kind: ClassVar[str] = "probit-filter"
 
     drift: float = option(0.0, "Variance of the steps of each weight between labels.", low=0)

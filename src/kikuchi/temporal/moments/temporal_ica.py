@@ -36,7 +36,6 @@ from kikuchi.temporal.state_space.inference import (
 from kikuchi.temporal.state_space.parameters import StateSpace
 from kikuchi.temporal.state_space.results import EqualSteps, Forecast, SmoothedStates, deviations
 from kikuchi.training.checkpoint import Arrays
-from kikuchi.training.kinds import Kind
 
 Scheme = Literal["kalman", "tap", "ep"]
 
@@ -317,8 +316,7 @@ class TemporalICA(RowsEstimator, Fitted[LaplaceWalks]):
     Reference: HOJ-M14, HOJ-I24.
     """
 
-    kind: ClassVar[Kind] = kinds.WALKS
-
+    kind = kinds.WALKS
     file_kind: ClassVar[str] = "temporal-ica"
 
     n_components: int = option(2, "Number of sources.", low=1)

@@ -41,7 +41,6 @@ from kikuchi.temporal.state_space.learning import (
 from kikuchi.temporal.state_space.parameters import StateSpace
 from kikuchi.temporal.state_space.results import Forecast
 from kikuchi.training.checkpoint import Arrays
-from kikuchi.training.kinds import Kind
 
 _NEAR = {"auto": 1e-3, "em": 0.0, "gradient": np.inf}  # gain per row where EM ends
 
@@ -90,8 +89,7 @@ class LinearGaussianSSM(SequenceEstimator, Fitted[StateSpace]):
     Reference: HOJ-M5, HOJ-M6, HOJ-I6, HOJ-I7.
     """
 
-    kind: ClassVar[Kind] = kinds.SSM
-
+    kind = kinds.SSM
     file_kind: ClassVar[str] = "state-space"
 
     n_components: int = option(1, "Dimensions of the state.", low=1)
