@@ -1,5 +1,6 @@
 """Estimates of the log evidence against quadrature and against draws of the prior (LAW-I21)."""
 
+import dataclasses
 import itertools
 
 import jax
@@ -250,6 +251,6 @@ def test_what_has_no_estimate_is_refused():
         log_evidence(net, "ais")
     with pytest.raises(MethodError, match="draws = 10; at least 80"):
         log_evidence(net, draws=10)
-    net.hidden = 13
-    with pytest.raises(MethodError, match=r"hidden = 13.*at most 12 hidden units"):
+    net._network = dataclasses.replace(net._network, n_hidden=13)
+    with pytest.raises(MethodError, match=r"13 hidden units.*at most 12 hidden units"):
         log_evidence(net)

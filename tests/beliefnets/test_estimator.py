@@ -38,7 +38,7 @@ def baseline(rows):
 )
 def test_every_posterior_learns(posterior, rows):
     fitted = net(posterior).fit(rows)
-    truth = fitted.log_likelihood(rows, "exact").estimate
+    truth = fitted.row_likelihoods(rows, "exact").estimate
     assert truth.mean() > baseline(rows) + 0.8
     assert fitted.transform(rows).shape == (120, 3)
     if posterior.startswith("gibbs"):
@@ -52,7 +52,7 @@ def test_every_posterior_learns(posterior, rows):
 def test_deep_networks_learn(posterior, rows):
     """Three hidden layers: they learn, and the bound stays one."""
     fitted = net(posterior, hidden_layer_sizes=(2, 2, 3)).fit(rows)
-    truth = fitted.log_likelihood(rows, "exact").estimate
+    truth = fitted.row_likelihoods(rows, "exact").estimate
     assert truth.mean() > baseline(rows) + 0.8
     assert np.all(fitted.score_samples(rows) <= truth + 1e-9)
     assert fitted.transform(rows).shape == (120, 7)
@@ -61,9 +61,9 @@ def test_deep_networks_learn(posterior, rows):
 def test_likelihoods_agree(rows):
     fitted = net().fit(rows)
     some = rows[:15]
-    truth = fitted.log_likelihood(some, "exact")
-    drawn = fitted.log_likelihood(some, "importance", draws=3000)
-    annealed = fitted.log_likelihood(some, "ais", steps=100, chains=20)
+    truth = fitted.row_likelihoods(some, "exact")
+    drawn = fitted.row_likelihoods(some, "importance", draws=3000)
+    annealed = fitted.row_likelihoods(some, "ais", steps=100, chains=20)
     assert truth.error == 0 and np.array_equal(truth.lower, truth.upper)
     assert drawn.mean() == pytest.approx(truth.mean(), abs=0.05)
     assert annealed.mean() == pytest.approx(truth.mean(), abs=0.05)
@@ -86,8 +86,8 @@ def test_bounds_of_rows_hold_at_their_confidence(method, scale):
         estimator = SigmoidBeliefNetwork((2, 4))
         estimator.model_, estimator.n_features_in_ = network, 8
         X = network.sample_states(60, seed)[:, network.visible]
-        truth = estimator.log_likelihood(X, "exact")
-        found = estimator.log_likelihood(X, method, steps=60, draws=300, random_state=seed)
+        truth = estimator.row_likelihoods(X, "exact")
+        found = estimator.row_likelihoods(X, method, steps=60, draws=300, random_state=seed)
         assert np.all(found.lower <= found.estimate) and np.all(found.estimate <= found.upper)
         assert np.all(found.upper <= 0) or method == "importance"
         within = (found.lower <= truth.estimate + 1e-9) & (truth.estimate <= found.upper + 1e-9)
@@ -106,12 +106,12 @@ def test_rows_whose_bounds_are_not_reliable_are_a_warning():
     estimator.model_, estimator.n_features_in_ = network, 30
     X = network.sample_states(20, 1)[:, network.visible]
     with pytest.warns(ConvergenceWarning, match="of 20 rows: too few draws carry weight"):
-        found = estimator.log_likelihood(X, "ais", steps=2, chains=8)
+        found = estimator.row_likelihoods(X, "ais", steps=2, chains=8)
     assert found.warnings
     with pytest.raises(MethodError, match="at least 2 chains"):
-        estimator.log_likelihood(X, "ais", chains=1)
+        estimator.row_likelihoods(X, "ais", chains=1)
     with pytest.raises(MethodError, match="confidence is between 0 and 1"):
-        estimator.log_likelihood(X, "importance", confidence=1.0)
+        estimator.row_likelihoods(X, "importance", confidence=1.0)
 
 
 @pytest.mark.parametrize("posterior", ["mixture:2", "chain", "quadratic", "third-order"])
@@ -119,8 +119,8 @@ def test_every_posterior_with_densities_proposes(posterior, rows):
     """Importance sampling from any posterior whose draws have probabilities."""
     fitted = net().fit(rows)
     some = rows[:8]
-    truth = fitted.log_likelihood(some, "exact").mean()
-    drawn = fitted.set_params(posterior=posterior).log_likelihood(some, "importance", draws=2000)
+    truth = fitted.row_likelihoods(some, "exact").mean()
+    drawn = fitted.set_params(posterior=posterior).row_likelihoods(some, "importance", draws=2000)
     assert drawn.mean() == pytest.approx(truth, abs=0.05)
 
 
@@ -216,9 +216,9 @@ def test_what_is_refused(rows):
         net("meanfield").fit(rows)
     fitted = net(hidden_layer_sizes=(25,), max_iter=1).fit(rows)
     with pytest.raises(BudgetError, match="25"):
-        fitted.log_likelihood(rows[:1], "exact")
+        fitted.row_likelihoods(rows[:1], "exact")
     with pytest.raises(MethodError, match="method is one of"):
-        fitted.log_likelihood(rows[:1], "guess")
+        fitted.row_likelihoods(rows[:1], "guess")
 
 
 def all_bars(side=4):
@@ -239,7 +239,7 @@ def test_defaults_come_close_to_the_entropy_of_bars(posterior):
     every, ceiling = all_bars()
     X = every[np.random.default_rng(77).integers(0, len(every), 1000)]
     fitted = SigmoidBeliefNetwork((1, 8), posterior, random_state=3).fit(X)
-    assert ceiling - 0.2 < fitted.log_likelihood(every, "exact").mean() <= ceiling
+    assert ceiling - 0.2 < fitted.row_likelihoods(every, "exact").mean() <= ceiling
     assert fitted.stopped_ == "validation" and fitted.converged_ and not fitted.warnings_
 
 

@@ -101,11 +101,11 @@ def test_learning_reaches_a_good_model(learner: str) -> None:
         (2, 8), learner=learner, posterior="recognition", max_iter=80, batch_size=50,
         learning_rate=0.03, random_state=0,
     ).fit(X)  # fmt: skip
-    exact = net.log_likelihood(new, "exact").mean()
+    exact = net.row_likelihoods(new, "exact").mean()
     p = X.mean(axis=0)
     independent = float(np.mean(np.sum(new * np.log(p) + (1 - new) * np.log(1 - p), axis=1)))
     assert exact > independent + 1.0
-    drawn = net.log_likelihood(new, "importance", draws=300).mean()
+    drawn = net.row_likelihoods(new, "importance", draws=300).mean()
     assert exact - 0.4 < drawn < exact + 0.02
     assert net.trace_.objective[-1] > net.trace_.objective[0]
     means = net.transform(new[:20])
@@ -121,7 +121,7 @@ def test_files_evidence_and_clear_errors(tmp_path: Path) -> None:
     net.save(tmp_path / "n.safetensors")
     again = SigmoidBeliefNetwork.load(tmp_path / "n.safetensors")
     assert np.array_equal(again.transform(X), net.transform(X))
-    exact = net.log_likelihood(X, "exact").estimate
+    exact = net.row_likelihoods(X, "exact").estimate
     assert np.all(net.score_samples(X) < exact + 0.3) and net.score(X) < exact.mean() + 0.02
     with pytest.raises(KikuchiError, match="visible units and nothing else"):
         net.infer({0: 1})

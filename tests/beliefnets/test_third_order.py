@@ -93,4 +93,4 @@ def test_gradient_and_learning() -> None:
         (2,), posterior="third-order", max_iter=25, batch_size=20, learning_rate=0.1, random_state=0
     ).fit(X)
     assert learnt.trace_.objective[-1] > learnt.trace_.objective[0] + 0.5
-    assert learnt.score(X) < learnt.log_likelihood(X, "exact").mean()
+    assert learnt.score(X) < learnt.row_likelihoods(X, "exact").mean()

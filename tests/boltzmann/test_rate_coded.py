@@ -320,5 +320,6 @@ def test_files_hold_the_whole_estimator(patterns: Array, tmp_path: Path) -> None
     assert again.limits_ == (0.0, 255.0) and again.get_params()["hidden_replicas"] == 100
     np.testing.assert_array_equal(again.transform(255 * patterns), rbm.transform(255 * patterns))
     np.testing.assert_array_equal(
-        again.sample(2, 3), RateCodedRBM.load(tmp_path / "rates.safetensors").sample(2, 3)
+        again.sample(2, steps=3),
+        RateCodedRBM.load(tmp_path / "rates.safetensors").sample(2, steps=3),
     )

@@ -81,7 +81,7 @@ def test_limits_scale_data_to_states_and_back(sparse: bool, tmp_path: Path) -> N
         assert np.allclose(scaled.model_.weights, plain.model_.weights, atol=1e-6)
         assert np.allclose(scaled.reconstruct(data), 255 * plain.reconstruct(ROWS), atol=1e-2)
         assert np.allclose(scaled.score_samples(data), plain.score_samples(ROWS), atol=1e-4)
-        assert set(np.unique(scaled.sample(20, 5))) == {0.0, 255.0}
+        assert set(np.unique(scaled.sample(20, steps=5))) == {0.0, 255.0}
         scaled.save(tmp_path / "m.safetensors")
         assert np.array_equal(
             RBM.load(tmp_path / "m.safetensors").transform(data), scaled.transform(data)
@@ -123,7 +123,7 @@ def test_log_likelihoods_are_exact(visible: str) -> None:
     """TEH-M8."""
     rows = ROWS * 3 if visible.startswith("binomial") else ROWS
     rbm = RBM(3, visible=visible, dtype="float64", random_state=1, learning_rate=0.01).fit(rows)
-    found = rbm.log_likelihood(rows, "exact")
+    found = rbm.row_likelihoods(rows, "exact")
     truth = log_likelihood(rbm.model_, rows)
     assert np.allclose(found.estimate, truth) and found.mean() == pytest.approx(truth.mean())
     assert np.array_equal(found.lower, found.upper) and found.confidence == 1.0
@@ -210,7 +210,7 @@ def test_log_likelihoods_of_binary_rows_are_never_positive_and_doubts_are_warnin
     rows = np.random.default_rng(0).integers(0, 2, (60, 25)).astype(float)
     rbm, options = poorly_annealed(rows)
     with pytest.warns(ConvergenceWarning, match="log Z is not reliable"):
-        found = rbm.log_likelihood(rows, "ais", **options)
+        found = rbm.row_likelihoods(rows, "ais", **options)
     assert any(text.startswith("log Z: ") for text in rbm.warnings_)
     assert not rbm.log_z_.reliable
     assert np.all(found.estimate <= 0) and np.all(found.upper <= 0)
@@ -220,7 +220,7 @@ def test_log_likelihoods_of_binary_rows_are_never_positive_and_doubts_are_warnin
     assert len([text for text in rbm.warnings_ if "carry weight" in text]) <= 2  # not repeated
     rbm.log_z("exact")
     assert not any(text.startswith("log Z: ") for text in rbm.warnings_)
-    truth = rbm.log_likelihood(rows).mean()
+    truth = rbm.row_likelihoods(rows).mean()
     low, high = float(found.lower.mean()), float(found.upper.mean())
     assert low <= truth <= high
 
@@ -230,7 +230,7 @@ def test_rows_that_refute_log_z_raise_it_with_a_warning() -> None:
     rbm, _ = poorly_annealed(rows)
     rbm.log_z_ = replace(LogZ.exact(0.0), stopped="batches")  # far too low
     with pytest.warns(ConvergenceWarning, match="log Z is at least"):
-        found = rbm.log_likelihood(rows)
+        found = rbm.row_likelihoods(rows)
     assert np.all(found.estimate <= 0) and np.all(np.isneginf(found.lower))
 
 
@@ -256,7 +256,7 @@ def test_rows_for_log_z_are_in_the_values_of_the_data() -> None:
     assert scaled.log_z("ais", data=255 * ROWS).estimate == pytest.approx(
         plain.log_z("ais", data=ROWS).estimate, abs=0.05
     )
-    assert scaled.log_likelihood(255 * ROWS).mean() == pytest.approx(plain.score(ROWS), abs=0.1)
+    assert scaled.row_likelihoods(255 * ROWS).mean() == pytest.approx(plain.score(ROWS), abs=0.1)
 
 
 def test_sample_begins_at_rows_and_warns_of_chains_that_drift(recwarn) -> None:
@@ -269,15 +269,15 @@ def test_sample_begins_at_rows_and_warns_of_chains_that_drift(recwarn) -> None:
     machine = rbm.model_
     machine.weights[...], machine.hidden_bias[...] = 0.8, -12.0  # all on or all off
     machine.visible_bias[...] = -1.6
-    assert rbm.sample(200, 1, random_state=0).mean() > 0.7  # where the rows are
+    assert rbm.sample(200, steps=1, random_state=0).mean() > 0.7  # where the rows are
     machine.visible_bias[...] = -2.2  # now the other mode is the better one, and chains leave
     recwarn.clear()
     with pytest.warns(ConvergenceWarning, match="have not reached equilibrium.*raise steps"):
-        rbm.sample(200, 30, random_state=0)
+        rbm.sample(200, steps=30, random_state=0)
     machine.weights[...] = 0.0
     recwarn.clear()
     for seed in range(20):
-        rbm.sample(100, 4, random_state=seed)
+        rbm.sample(100, steps=4, random_state=seed)
     assert not [w for w in recwarn if "equilibrium" in str(w.message)]
 
 
@@ -466,7 +466,9 @@ def test_the_whole_answer_about_log_z_is_in_the_file(method: Any, tmp_path: Path
     again = RBM.load(tmp_path / "m.safetensors")
     ours, theirs = vars(rbm.log_z_), vars(again.log_z_)
     assert ours.keys() == theirs.keys()
-    assert np.array_equal(again.sample(3, 5, random_state=0), rbm.sample(3, 5, random_state=0))
+    assert np.array_equal(
+        again.sample(3, steps=5, random_state=0), rbm.sample(3, steps=5, random_state=0)
+    )
     for name, value in ours.items():
         np.testing.assert_equal(theirs[name], value)
 
@@ -499,9 +501,9 @@ def test_samples_have_the_shares_of_modes_of_the_data_and_say_that_chains_stay(
     assert np.array_equal(again.sample(400, random_state=0), drawn)
     assert again.sampling_ == rbm.sampling_
     rbm.model_.weights[...] = 0.0  # independent bits mix in one step
-    rbm.sample(100, 400, random_state=0)
+    rbm.sample(100, steps=400, random_state=0)
     assert rbm.sampling_.mixed is True
-    rbm.sample(1, 3, random_state=0)
+    rbm.sample(1, steps=3, random_state=0)
     assert rbm.sampling_.mixed is None
 
 
@@ -510,7 +512,7 @@ def test_rules_without_persistent_chains_sample_from_rows() -> None:
     rbm.sample(5, random_state=0)
     assert rbm.sampling_.start == "training rows" and rbm.sampling_.steps == 1000
     rows_chains = fitted(learner="brief-gibbs", max_iter=2)
-    rows_chains.sample(5, 10, random_state=0)
+    rows_chains.sample(5, steps=10, random_state=0)
     assert rows_chains.sampling_.start == "training rows"
 
 

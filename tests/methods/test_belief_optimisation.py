@@ -10,11 +10,12 @@ import pytest
 from scipy.optimize import approx_fprime, brentq
 
 import kikuchi as kk
-from kikuchi import BeliefOptimisation, Budget, FactorGraph
+from kikuchi import Budget, FactorGraph
 from kikuchi.core.errors import MethodError
 from kikuchi.engines.messages.kernels.belief_optimisation import cells, value_and_gradient
 from kikuchi.engines.run import MethodRun
 from kikuchi.graphs.binary import boltzmann_parameters
+from kikuchi.methods import BeliefOptimisation
 from kikuchi.methods.belief_optimisation import _Energy
 from oracle import enumerate_exact
 
@@ -90,9 +91,9 @@ def test_pair_belief_has_its_margins_and_odds(
     singles = []
     for t in logits:
         q, p = 1 / (1 + np.exp(-t)), 1 / (1 + np.exp(t))
-        singles += [q, p, -np.logaddexp(0, -t), -np.logaddexp(0, t)]
+        singles.append((q, p, -np.logaddexp(0, -t), -np.logaddexp(0, t)))
     b00, b01, b10, b11, *logs = cells(sign * weight, *singles)
-    qi, pi, qj, pj = singles[0], singles[1], singles[4], singles[5]
+    (qi, pi, _, _), (qj, pj, _, _) = singles
     for got, wanted in ((b10 + b11, qi), (b00 + b01, pi), (b01 + b11, qj), (b00 + b10, pj)):
         assert got == pytest.approx(wanted, rel=1e-12)
     odds = logs[0] + logs[3] - logs[1] - logs[2]
@@ -125,7 +126,7 @@ def test_golden_cycles() -> None:
 
 
 def test_exact_on_trees_with_constant_and_evidence() -> None:
-    tree = kk.random_tree(9, seed=3)
+    tree = kk.generate.random_tree(9, seed=3)
     shifted = FactorGraph.from_arrays(
         tree.cardinalities, tree.scopes, tree.scope_offsets, tree.log_tables, log_constant=2.5
     )

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import itertools
 import json
+import tracemalloc
 
 import numpy as np
 import pytest
@@ -94,7 +95,7 @@ def test_a_message_enters_the_beliefs_above_its_child_but_not_above_its_parent()
     graph = kk.grid(3, 3, seed=0)
     regions = RegionGraph.closure(graph, [(0, 1, 3, 4), (1, 2, 4, 5), (3, 4, 6, 7), (4, 5, 7, 8)])
     beliefs = beliefs_of(regions)
-    at, receivers = beliefs.receivers()
+    _, at, receivers = beliefs.message_receivers()
     below = [
         {s for s in range(len(regions.regions)) if s == r or r in regions.supersets[s]}
         for r in range(len(regions.regions))
@@ -121,6 +122,36 @@ def test_messages_that_enter_too_many_beliefs_are_refused_before_they_are_listed
         kk.infer(hub(1000), "gbp", budget=Budget(bytes=20_000_000))
 
 
+def relational(people: int) -> kk.FactorGraph:
+    """A variable for each person and each ordered pair, a factor for each pair with its people."""
+    rng = np.random.default_rng(0)
+    pairs = [(a, b) for a in range(people) for b in range(people) if a != b]
+    factors = [((people + k, a, b), rng.uniform(0.5, 1, 8)) for k, (a, b) in enumerate(pairs)]
+    return kk.FactorGraph([2] * (people + len(pairs)), factors)
+
+
+@pytest.mark.parametrize("method", ["gbp", "kikuchi"])
+@pytest.mark.parametrize("model", [relational(60), hub(800)], ids=["relational", "hub"])
+def test_memory_is_kept_where_variables_have_many_factors(
+    model: kk.FactorGraph, method: str
+) -> None:
+    """Also while the regions are found, and while the result is read."""
+    kk.infer(hub(10), method)  # compiles
+    runs = 0
+    for most in (5e6, 20e6, 40e6):
+        tracemalloc.start()
+        try:
+            kk.infer(model, method, budget=Budget(bytes=int(most), iterations=2))
+            runs += 1
+        except BudgetError as error:
+            assert "but the budget is" in str(error)
+        finally:
+            peak = tracemalloc.get_traced_memory()[1]
+            tracemalloc.stop()
+        assert peak < 1.1 * most + 8e6  # Python's lists of factors and pairs
+    assert runs > 0
+
+
 def test_the_clock_ends_a_sweep_in_the_middle(monkeypatch) -> None:
     graph = hub(10)
     whole = kk.infer(graph, "gbp:max_iter=3,tol=0")
@@ -128,7 +159,7 @@ def test_the_clock_ends_a_sweep_in_the_middle(monkeypatch) -> None:
     pieces = kk.infer(graph, "gbp:max_iter=3,tol=0")
     np.testing.assert_array_equal(pieces.flat_marginals, whole.flat_marginals)
     late = Budget(seconds=1e-9).start()
-    beliefs = beliefs_of(kk.region_graph(graph, "auto"))
+    beliefs = beliefs_of(kk.regions.region_graph(graph, "auto"))
     sweeps = beliefs.propagations(0.5, parallel=False, clock=late)
     with pytest.raises(StepAborted):
         next(sweeps)
@@ -195,7 +226,7 @@ def test_divergence_returns_the_best_point_and_says_so() -> None:
 
 def test_hard_constraints() -> None:
     """Zeros stay zeros, and what they leave is exact on a tree of regions."""
-    code = kk.ldpc(12, 2, 4, seed=3)
+    code = kk.generate.ldpc(12, 2, 4, seed=3)
     exact = kk.infer(code, "jt")
     for text in ("gbp:regions=junction-tree", "kikuchi:regions=junction-tree"):
         beliefs = kk.infer(code, text)
@@ -212,7 +243,7 @@ def test_contradictions_are_said() -> None:
 
 
 def test_regions_over_the_memory_budget_are_refused() -> None:
-    graph = kk.complete(14, seed=0)
+    graph = kk.generate.complete(14, seed=0)
     with pytest.raises(BudgetError, match="regions"):
         kk.infer(graph, "kikuchi:regions=junction-tree", budget=Budget(bytes=100_000))
 
@@ -306,7 +337,7 @@ def test_budget_and_interrupt(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_texts_name_the_variables_of_the_model_before_evidence() -> None:
-    graph = kk.complete(6, seed=1, coupling=0.3)
+    graph = kk.generate.complete(6, seed=1, coupling=0.3)
     with pytest.raises(ModelError, match="observed"):
         kk.infer(graph, "kikuchi:regions=star:2", evidence={2: 1})
     star = kk.infer(graph, "kikuchi:regions=star:3", evidence={0: 1})
@@ -333,7 +364,7 @@ def test_cycles_that_are_not_robust_come_with_a_warning() -> None:
         found = kk.infer(network, f"{method}:regions=loops:4,max_iter=3")
         assert any("not tree-robust" in warning for warning in found.warnings)
         single = kk.FactorGraph([2], [((0,), [1.0, 3.0])])
-        for model in (kk.grid(4, 4, seed=0), kk.random_tree(5, seed=0), single):
+        for model in (kk.grid(4, 4, seed=0), kk.generate.random_tree(5, seed=0), single):
             plain = kk.infer(model, f"{method}:regions=loops:4")
             assert plain.converged and not plain.warnings
 
@@ -352,9 +383,9 @@ def test_auto_takes_independent_cycles_where_all_would_harm() -> None:
 def test_an_estimate_outside_certain_bounds_comes_with_a_warning(
     shift: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    honest = kk.MeanField._solve
+    honest = kk.methods.MeanField._solve
 
-    def shifted(self: kk.MeanField, graph: kk.FactorGraph, run: MethodRun) -> Solution:
+    def shifted(self: kk.methods.MeanField, graph: kk.FactorGraph, run: MethodRun) -> Solution:
         solution = honest(self, graph, run)
         solution.log_z += shift
         solution.log_z_lower = None
@@ -362,7 +393,7 @@ def test_an_estimate_outside_certain_bounds_comes_with_a_warning(
 
     graph = kk.grid(4, 4, seed=0)
     assert not kk.infer(graph, "mf").warnings
-    monkeypatch.setattr(kk.MeanField, "_solve", shifted)
+    monkeypatch.setattr(kk.methods.MeanField, "_solve", shifted)
     found = kk.infer(graph, "mf")
     exact = kk.infer(graph, "jt").log_z
     words = found.warnings[-1].split("from ")[1].split(":")[0].split(" to ")
@@ -406,7 +437,7 @@ def test_a_poor_fixed_point_is_told() -> None:
 
 def test_regions_that_spoil_belief_propagation_are_told() -> None:
     """On this graph `kikuchi` ends 6.5 nats above log Z, `bp` 0.14 below."""
-    graph = kk.random_graph(13, 0.5, seed=50, coupling=2.0, field=0.2)
+    graph = kk.generate.random_graph(13, 0.5, seed=50, coupling=2.0, field=0.2)
     found, exact = kk.infer(graph, "kikuchi"), kk.infer(graph, "jt").log_z
     wrong = abs(found.log_z - exact) > abs(kk.infer(graph, "bp").log_z - exact) + 0.5
     assert any("far from" in warning for warning in found.warnings) == wrong

@@ -61,7 +61,7 @@ def test_inputs_and_the_estimator() -> None:
     )
     ssm = LinearGaussianSSM.from_parameters(space)
     u = rng.normal(size=(STEPS, 1))
-    y = ssm.sample(STEPS, inputs=u, seed=0)[1]
+    y = ssm.sample(STEPS, inputs=u, random_state=0)
     one = ssm.smooth(y, inputs=u, steady=False)
     two = ssm.smooth(y, inputs=u, steady=False, threads=2)
     assert far(one.mean, two.mean) < 1e-9

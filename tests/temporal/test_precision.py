@@ -9,13 +9,18 @@ import numpy as np
 import pytest
 
 from kikuchi.core.errors import ModelError
-from kikuchi.temporal.state_space.inference import Form, filter_states, sample_states, smooth_states
+from kikuchi.temporal.state_space.inference import (
+    Arithmetic,
+    filter_states,
+    sample_states,
+    smooth_states,
+)
 from kikuchi.temporal.state_space.parameters import StateSpace, local_level
 from kikuchi.temporal.state_space.results import EqualSteps, SmoothedStates
 
 EPSILON = np.finfo(float).eps
 TWO_PI = Decimal("6.28318530717958647692528676655900576839433879875021164194988918461563281257")
-FORMS: tuple[Form, ...] = ("auto", "covariance", "information", "square-root")
+FORMS: tuple[Arithmetic, ...] = ("auto", "covariance", "information", "square-root")
 
 
 class Exact(NamedTuple):
@@ -100,7 +105,7 @@ def drawn(seed: int, noise: float, rank: int = 0, steps: int = 24) -> tuple[Stat
     return model, sample_states(model, steps, seed)[1]
 
 
-def check(model: StateSpace, y: Any, arithmetic: Form, exact: Exact, noise: float) -> bool:
+def check(model: StateSpace, y: Any, arithmetic: Arithmetic, exact: Exact, noise: float) -> bool:
     """Whether the form answers; every answer must be right.
 
     Moments in units of the prior, to 1e-12 (1e-7 for means with tiny noise; 1e-4 for the filter in

@@ -174,7 +174,7 @@ def test_moment_model_learns_its_dynamics() -> None:
     truth = StateSpace([[0.95]], [[1.0]], [[0.1]], [[0.0]], output_offset=[1.0],
                        initial_covariance=[[1.0]])  # fmt: skip
     counts = MomentSSM(truth, "poisson")
-    y = counts.sample(600, seed=0)[1]
+    y = counts.sample(600, random_state=0)
     start = MomentSSM(truth.updated(transition=[[0.5]], state_noise=[[0.5]]), "poisson")
     learnt = start.fit_em(y)
     assert learnt.log_likelihood(y) > start.log_likelihood(y) + 5

@@ -165,9 +165,10 @@ def _check(net: BayesianMLPRegressor, method: str, draws: int) -> None:
         raise MethodError(f"log_evidence: for Gaussian noise, not noise='{net.noise}'")
     if not np.all(net._weights.kept > 0):
         raise MethodError("log_evidence: not of networks from which prune has removed weights")
-    if net.hidden > MOST_UNITS:
+    units = net._network.n_hidden
+    if units > MOST_UNITS:
         raise MethodError(
-            f"log_evidence: hidden = {net.hidden}: the sum over images of the weights is for at "
+            f"log_evidence: {units} hidden units: the sum over images of the weights is for at "
             f"most {MOST_UNITS} hidden units"
         )
     if method not in ("importance", "smc"):

@@ -45,7 +45,7 @@ from kikuchi.training.estimator import (
 from kikuchi.training.likelihoods import RowLikelihoods
 from kikuchi.training.optimiser import Optimiser
 from kikuchi.training.rule import Rule
-from kikuchi.training.trainer import Training, TrainingTrace, train
+from kikuchi.training.trainer import Training, TrainingTrace, Validation, train
 
 AUTO = "auto"
 _USUAL = "reweighted:10"  # learner of networks whose states are too many to enumerate
@@ -87,8 +87,8 @@ class SigmoidBeliefNetwork(_NetworkResults, FeatureTransformer, TrainedEstimator
 
     Hidden layers are given from the top. The posterior of the hidden units is a product, a mixture
     of products or a chain with certified bounds, or exact, or sampled. `score_samples` is the
-    bound; `log_likelihood` comes nearer to the truth at a price. Other learners train a recognition
-    network beside it, which guesses the hidden units in one pass upwards.
+    bound; `row_likelihoods` comes nearer to the truth at a price. Other learners train a
+    recognition network beside it, which guesses the hidden units in one pass upwards.
 
     Attributes
     ----------
@@ -324,12 +324,8 @@ class SigmoidBeliefNetwork(_NetworkResults, FeatureTransformer, TrainedEstimator
 
     def _trained(self, *arguments: Any, **more: Any) -> Training[Any]:
         if len(self._held_out):
-            epochs = arguments[5]
-            more |= {
-                "validation": self._held_out,
-                "patience": max(-(-epochs // 5), _LEAST_PATIENCE),
-                "least_gain": self.tol,
-            }
+            patience = max(-(-arguments[5] // 5), _LEAST_PATIENCE)
+            more["validation"] = Validation(self._held_out, patience, self.tol)
         return super()._trained(*arguments, **more)
 
     def _remarks(self, rows: Any) -> list[str]:
@@ -388,7 +384,7 @@ class SigmoidBeliefNetwork(_NetworkResults, FeatureTransformer, TrainedEstimator
         """
         if not self._posterior().bounds:
             raise MethodError(
-                f"posterior {self.posterior} has no bound; use log_likelihood, or score with "
+                f"posterior {self.posterior} has no bound; use row_likelihoods, or score with "
                 "set_params(posterior='mean-field')"
             )
         return np.asarray(self._fit_posterior(X).bound)
@@ -424,7 +420,7 @@ class SigmoidBeliefNetwork(_NetworkResults, FeatureTransformer, TrainedEstimator
         """Hidden units whose weights are next to nothing."""
         return switched_off(self._model)
 
-    def log_likelihood(
+    def row_likelihoods(
         self,
         X: ArrayLike,
         method: str = "auto",
@@ -493,11 +489,18 @@ class SigmoidBeliefNetwork(_NetworkResults, FeatureTransformer, TrainedEstimator
         fit = family.fit(network, row, rng=generator(random_state))
         return UnitBeliefs(fit.means[0], float(fit.bound[0]), fit.exact, bool(fit.converged[0]))
 
-    def sample(self, n_samples: int = 1, *, random_state: Seed = None) -> Array:
-        """`n_samples` rows of the model, from the top layer down; `random_state` is the seed."""
+    def sample(
+        self, n_samples: int = 1, *, random_state: Seed = None, return_latents: bool = False
+    ) -> Any:
+        """Draw `n_samples` rows, from the top layer down, with the seed `random_state`; with
+        `return_latents` the pair of rows and states (0, 1) of all hidden units.
+        """
+        if n_samples < 1:
+            raise DataError(f"sample: at least 1 sample is needed, got {n_samples}")
         network = self._model
         states = network.sample_states(n_samples, random_state)
-        return np.asarray(network.from_bits(states[:, network.visible]))
+        rows = np.asarray(network.from_bits(states[:, network.visible]))
+        return (rows, states[:, network.hidden]) if return_latents else rows
 
     # ------------------------------------------------------------------ files
 

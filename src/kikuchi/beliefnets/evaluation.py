@@ -113,7 +113,7 @@ def _measure_bounds(found: BeliefEvaluation, seed: int, annealed: bool, new: boo
     }
     if getattr(e, "posterior", "").startswith("gibbs"):
         groups = {}
-    sampled = hasattr(e, "log_likelihood")
+    sampled = hasattr(e, "row_likelihoods")
     for name, rows in groups.items():
         if rows is not None:
             # the rows of the likelihood, or the bound of others may stand above it
@@ -125,7 +125,7 @@ def _measure_bounds(found: BeliefEvaluation, seed: int, annealed: bool, new: boo
     judged = judged[:_MOST_SAMPLED]
     if not sampled:
         return
-    likely = e.log_likelihood(judged, draws=_DRAWS, random_state=seed)
+    likely = e.row_likelihoods(judged, draws=_DRAWS, random_state=seed)
     which = "these rows" if new else found.judged
     name = f"log-likelihood per row, {which}"
     found.measures[name] = likely.mean()
@@ -139,7 +139,7 @@ def _measure_bounds(found: BeliefEvaluation, seed: int, annealed: bool, new: boo
             if "bound" in name:
                 found.notes[name] = "by draws: a bound in expectation"
     if annealed:
-        between = e.log_likelihood(judged, "ais", random_state=seed)
+        between = e.row_likelihoods(judged, "ais", random_state=seed)
         low, high = between.mean_bounds()
         found.measures["annealed, from below"] = low
         found.measures["annealed, from above"] = high

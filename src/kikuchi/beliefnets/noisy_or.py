@@ -259,9 +259,16 @@ class NoisyOrNetwork(FeatureTransformer, TrainedEstimator):
             dict(findings), exact=exact, core=core, random_state=random_state
         )
 
-    def sample(self, n_samples: int = 1, *, random_state: Seed = None) -> Array:
-        """`n_samples` rows of findings (0, 1), drawn with the seed `random_state`."""
-        return self.diagnosis_.sample(n_samples, random_state)[1]
+    def sample(
+        self, n_samples: int = 1, *, random_state: Seed = None, return_latents: bool = False
+    ) -> Any:
+        """Draw `n_samples` rows of findings (0, 1) with the seed `random_state`; with
+        `return_latents` the pair of rows and causes (n_samples, n_components).
+        """
+        if n_samples < 1:
+            raise DataError(f"sample: at least 1 sample is needed, got {n_samples}")
+        causes, rows = self.diagnosis_.sample(n_samples, random_state)
+        return (rows, causes) if return_latents else rows
 
 
 def _inverse_softplus(values: Any, least: float = 1e-12) -> Array:

@@ -12,7 +12,7 @@ from kikuchi.core.answer import attributes
 from kikuchi.core.errors import MethodError
 from kikuchi.core.page import Sections, Tile
 from kikuchi.training.answer import RowsAnswer, log_z_text
-from kikuchi.training.workflow import DataSet, Drawn, LogZSettings, Workflow
+from kikuchi.training.workflow import DataSet, LogZSettings, Workflow
 
 if TYPE_CHECKING:
     from kikuchi.boltzmann.estimators.estimator import MachineEstimator
@@ -153,11 +153,11 @@ def evaluate(
     )
     if log_z is not None:
         evaluation.log_z = _measured_log_z(estimator, log_z, some)
-        found = estimator.log_likelihood(some)
+        found = estimator.row_likelihoods(some)
         evaluation.log_likelihood = found.mean()
         evaluation.log_likelihood_bounds = float(found.lower.mean()), float(found.upper.mean())
         if held_out is not None:
-            evaluation.log_likelihood_held_out = estimator.log_likelihood(held_out).mean()
+            evaluation.log_likelihood_held_out = estimator.row_likelihoods(held_out).mean()
     return evaluation
 
 
@@ -208,7 +208,6 @@ class MachineWorkflow(Workflow):
         shape: Any = data.shape
         return evaluate(estimator, data.rows, log_z="auto", shape=shape, source=data.source)
 
-    def draw(self, estimator: Any, count: int, seed: int) -> Drawn:
-        """Return states of Gibbs chains."""
-        rows = estimator.sample(count, random_state=seed)
-        return Drawn(rows, "chains of a sampler, not independent of their start")
+    def how_drawn(self, estimator: Any) -> str:
+        """Return that rows are states of Gibbs chains."""
+        return "chains of a sampler, not independent of their start"

@@ -39,7 +39,7 @@ def pictures(evaluation: Any) -> list[Item]:
     groups = {
         "data": some,
         "reconstruction": e.reconstruct(some),
-        "samples": e.sample(_SHOWN, _SAMPLE_STEPS, random_state=0),
+        "samples": e.sample(_SHOWN, steps=_SAMPLE_STEPS, random_state=0),
     }
     found.append(
         Picture(

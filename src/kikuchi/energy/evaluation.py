@@ -22,7 +22,7 @@ from kikuchi.energy.filters import GaborFits, TimeFrequency, fit_gabors, time_fr
 from kikuchi.energy.preparation import Patches
 from kikuchi.energy.transposed import prepare_transposed
 from kikuchi.training.answer import RowsAnswer, log_z_text
-from kikuchi.training.workflow import DataSet, Drawn, LogZSettings, Workflow
+from kikuchi.training.workflow import DataSet, LogZSettings, Workflow
 
 _MOST_JUDGED = 2000  # rows of which densities and score-matching losses are measured
 _SMALLEST_SIDE = 6  # pixels: below, every filter is near some Gabor function
@@ -259,14 +259,10 @@ class EnergyWorkflow(Workflow):
             estimator, rows, log_z="ais", shape=data.shape, source=data.source, new=True
         )
 
-    def draw(self, estimator: Any, count: int, seed: int) -> Drawn:
-        """Return rows, independent where the model is square."""
-        how = (
-            "exact"
-            if estimator.is_square
-            else "chains of a sampler, not independent of their start"
-        )
-        return Drawn(estimator.sample(count, random_state=seed), how)
+    def how_drawn(self, estimator: Any) -> str:
+        """Return that rows are exact draws of square models, else states of chains."""
+        chains = "chains of a sampler, not independent of their start"
+        return "exact" if estimator.is_square else chains
 
     def bundle(self, estimator: Any, rows: Any, model: str) -> Patches | None:
         """Return patches, where those of the fit say how they were prepared."""

@@ -40,7 +40,7 @@ from kikuchi.flows.preparation import padded, prepare
 from kikuchi.flows.start import GaussianStart, gaussian_log_density, gaussian_start
 from kikuchi.training.checkpoint import Arrays, read_labels
 from kikuchi.training.estimator import validate_data
-from kikuchi.training.trainer import limited_threads
+from kikuchi.training.trainer import Validation, limited_threads
 
 CANDIDATES = (1, 2, 3, 5, 8, 12, 16, 20)
 """Components of each class that are tried where their number is to be chosen."""
@@ -226,9 +226,7 @@ class FlowClassifier(ClassifierMixin, FlowOptions):  # type: ignore[misc]
             self.max_iter,
             self._checkpoint(),
             None,
-            validation=judged,
-            score=score,
-            patience=self.patience,
+            validation=(None if judged is None else Validation(judged, self.patience, score=score)),
         )
         self.gaussian_score_ = first + self.preparation_.log_det
         self.validation_scores_ = [s + self.preparation_.log_det for s in training.scores]

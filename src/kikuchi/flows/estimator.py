@@ -63,7 +63,7 @@ from kikuchi.training.estimator import (
 )
 from kikuchi.training.optimiser import Optimiser
 from kikuchi.training.resuming import fit_store
-from kikuchi.training.trainer import COMPLETE, Training, limited_threads
+from kikuchi.training.trainer import COMPLETE, Training, Validation, limited_threads
 
 _FEWEST_HELD_OUT = 2
 _MOST_FLOWS = 5  # of a mixture whose number of flows is chosen
@@ -233,7 +233,7 @@ class _FlowEstimator(FeatureTransformer, FlowOptions):
         last = int(np.argmax(self.validation_scores_)) + 1
         training = self._learnt(
             first, rows, rng, optimiser, epochs, None, None,
-            validation=seen, score=_UntilEpoch(last), patience=1,
+            validation=Validation(seen, patience=1, score=_UntilEpoch(last)),
         )  # fmt: skip
         done = training.stopped in COMPLETE and len(training.scores) >= last
         if done and score(training.model, seen) >= score(chosen, seen):
@@ -258,15 +258,11 @@ class _FlowEstimator(FeatureTransformer, FlowOptions):
         rng: np.random.Generator,
         *arguments: Any,
     ) -> None:
-        training = self._learnt(
-            model,
-            rows,
-            rng,
-            *arguments,
-            validation=None if judged is None else (judged, np.ones(len(judged))),
-            score=MeanLogLikelihood(),
-            patience=self.patience,
-        )
+        validation = None
+        if judged is not None:
+            seen = (judged, np.ones(len(judged)))
+            validation = Validation(seen, self.patience, score=MeanLogLikelihood())
+        training = self._learnt(model, rows, rng, *arguments, validation=validation)
         self.validation_scores_ = [s + self._log_det for s in training.scores]
         self._keep(training, rng)
 

@@ -158,9 +158,9 @@ class FlowHMM(_FlowChainFit, HMM):
     log_likelihood_, validation_scores_, trace_, converged_, stopped_, n_iter_, warnings_.
 
     >>> rng = np.random.default_rng(0)
-    >>> Y = [rng.normal(size=(20, 2)) + np.repeat([[-2.0], [2.0]], 10, axis=0) for _ in range(8)]
+    >>> X = [rng.normal(size=(20, 2)) + np.repeat([[-2.0], [2.0]], 10, axis=0) for _ in range(8)]
     >>> hmm = FlowHMM(2, flow="coupling:layers=1,width=4", components=1, max_iter=2, random_state=0)
-    >>> hmm.fit(Y).predict(Y[0]).shape
+    >>> hmm.fit(X).predict(X[0]).shape
     (20,)
 
     Reference: LIU-M15, LIU-X7.
@@ -218,14 +218,17 @@ class FlowHMM(_FlowChainFit, HMM):
 
     # ------------------------------------------------------------------ learning
 
-    def fit(self, Y: Any, y: object = None, *, groups: Any = None) -> Self:
-        """Learn from rows `Y` (time, outputs), or from a list of such tables; `y` is ignored.
+    def fit(
+        self, X: Any, y: object = None, *, lengths: Any = None, groups: Any = None
+    ) -> Self:  # fmt: skip
+        """Learn from rows `X` (time, outputs), or from a list of such tables; `y` is ignored.
 
-        `groups` says of each sequence to whom it belongs; whole groups are then held out.
+        `lengths` are those of sequences in one table. `groups` says of each sequence to whom it
+        belongs; whole groups are then held out.
         """
         self._groups = None if groups is None else np.asarray(groups)
         try:
-            return super().fit(Y, y)
+            return super().fit(X, y, lengths=lengths)
         finally:
             del self._groups  # of this fit only
 

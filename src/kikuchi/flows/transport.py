@@ -38,6 +38,7 @@ from kikuchi.flows.two_sample import TwoSampleTest, mmd_test, nearest_neighbour_
 from kikuchi.training.model import PytreeModel
 from kikuchi.training.optimiser import precision
 from kikuchi.training.rule import LossRule
+from kikuchi.training.trainer import Validation
 from kikuchi.training.updates import loss_of
 
 _JUDGED = 256  # validation rows at most
@@ -269,15 +270,17 @@ class TransportGenerator(PreparedEstimator):
 
     def _train(self, model: Any, rows: Array, rng: np.random.Generator, *arguments: Any) -> None:
         held = self.__dict__.pop("_held", np.arange(0))
+        validation = None
+        if len(held):
+            score = TransportScore(self._loss())
+            validation = Validation(padded(len(held), rows[held]), self.patience, score=score)
         training = self._trained(
             model,
             padded(self.batch_size, np.delete(rows, held, axis=0)),
             self._rule(model),
             rng,
             *arguments,
-            validation=padded(len(held), rows[held]) if len(held) else None,
-            score=TransportScore(self._loss()),
-            patience=self.patience,
+            validation=validation,
         )
         self.validation_scores_ = list(training.scores)
         self._keep(training, rng)

@@ -69,7 +69,7 @@ class StateNames(tuple[tuple[str, ...], ...]):
     def __getitem__(self, variable: Any) -> Any:
         if not isinstance(variable, str):
             return super().__getitem__(variable)
-        from kikuchi.graphs._checks import variable_number
+        from kikuchi.graphs.checks import variable_number
 
         index = {name: v for v, name in enumerate(self.names or ())}
         return super().__getitem__(variable_number(variable, index, len(self)))

@@ -382,15 +382,20 @@ class MeanFieldICA(IcaEstimator):
         """-2 log-likelihood of the rows of `X` + 2 n_parameters; lower is better."""
         return float(-2.0 * self.score_samples(X).sum() + 2.0 * self.n_parameters())
 
-    def sample(self, n_samples: int = 1, random_state: Any = None) -> tuple[Array, Array]:
-        """Draw `n_samples` rows of data and their sources; `random_state` is the seed."""
+    def sample(
+        self, n_samples: int = 1, *, random_state: Any = None, return_latents: bool = False
+    ) -> Any:
+        """Draw `n_samples` rows (n_samples, sensors) with the seed `random_state`; with
+        `return_latents` the pair of rows and sources (n_samples, sources).
+        """
         check_is_fitted(self)
         if n_samples < 1:
             raise DataError(f"sample: at least 1 sample is needed, got {n_samples}")
         rng = np.random.default_rng(drawn_seeds(random_state, 1)[0])
         sources = np.array([p.sample(rng, n_samples) for p in self.priors_])
         noise = self.model_.noise.sample(rng, self.model_.channels, n_samples)
-        return (self.mixing_ @ sources + noise).T + self.mean_, sources.T
+        rows = (self.mixing_ @ sources + noise).T + self.mean_
+        return (rows, sources.T) if return_latents else rows
 
     @instance_method
     def choose_sources(

@@ -14,7 +14,7 @@ from kikuchi.ica.evaluation import PreparedRecording, SourceEvaluation, evaluate
 from kikuchi.ica.order import Choice
 from kikuchi.ica.posteriors.posterior import Problem
 from kikuchi.ica.priors.prior import as_priors
-from kikuchi.training.workflow import DataSet, Drawn, Workflow
+from kikuchi.training.workflow import DataSet, Workflow
 
 
 @dataclass
@@ -46,11 +46,6 @@ class SourceWorkflow(Workflow):
         return evaluate(
             estimator, self.kind.name, prepared, choice=self.choice, seconds=data.fit_seconds
         )
-
-    def draw(self, estimator: Any, count: int, seed: int) -> Drawn:
-        """Return rows with their sources."""
-        rows, sources = estimator.sample(count, random_state=seed)
-        return Drawn(rows, "independent", sources)
 
 
 class MeanFieldWorkflow(SourceWorkflow):

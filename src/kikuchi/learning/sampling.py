@@ -17,7 +17,7 @@ from kikuchi.core.errors import BudgetError, KikuchiError, MethodError
 from kikuchi.engines.feasibility import Constraints
 from kikuchi.engines.sampling.sweepers import make_sweeper
 from kikuchi.engines.trees.calibrated import plan
-from kikuchi.graphs._checks import check_graph
+from kikuchi.graphs.checks import check_graph
 from kikuchi.graphs.factor_graph import Evidence, FactorGraph
 from kikuchi.graphs.graph_arrays import flatten
 

@@ -28,7 +28,7 @@ from kikuchi.methods.method import Method
 from kikuchi.methods.registry import parse_method
 from kikuchi.training.model import PytreeModel
 from kikuchi.training.rule import LossRule
-from kikuchi.training.trainer import train
+from kikuchi.training.trainer import Validation, train
 
 _LEAST = 64  # nodes and directed edges of the smallest bucket
 _HIDDEN = 16
@@ -199,8 +199,7 @@ def train_messages(
         epochs=max_iter,
         batch_size=batch_size,
         seed=seed,
-        validation=tuple(part[:held] for part in data),
-        patience=max_iter,
+        validation=Validation(tuple(part[:held] for part in data), patience=max_iter),
     )
     return done.model
 

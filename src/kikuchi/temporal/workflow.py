@@ -13,7 +13,7 @@ from kikuchi.core.arrays import Array
 from kikuchi.core.errors import MethodError
 from kikuchi.core.options import option
 from kikuchi.temporal.evaluation import DatedRows, TemporalEvaluation, carry_out
-from kikuchi.training.workflow import DataSet, Drawn, Workflow
+from kikuchi.training.workflow import DataSet, Workflow
 
 
 @dataclass
@@ -76,12 +76,9 @@ class SequenceWorkflow(Workflow):
     def _method(self, settings: Any) -> dict[str, Any]:
         return {"method": settings.method} if hasattr(settings, "method") else {}
 
-    def draw(self, estimator: Any, count: int, seed: int) -> Drawn:
-        """Return one sequence with its states."""
-        states, rows = estimator.sample(count, seed=seed)
-        if isinstance(states, list):
-            states = np.stack(states, axis=1)
-        return Drawn(rows, "one sequence", np.asarray(states, dtype=np.float64).reshape(count, -1))
+    def how_drawn(self, estimator: Any) -> str:
+        """Return that the rows are one sequence."""
+        return "one sequence"
 
     def carry_out(self, task: str, estimator: Any, data: DataSet, **how: Any) -> Answer:
         """Return states, or a forecast."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
@@ -70,14 +70,6 @@ class NoSettings:
     """No further options."""
 
 
-class Drawn(NamedTuple):
-    """Rows drawn from a model, how they depend on each other, and their latent variables."""
-
-    rows: Any
-    how: str
-    latents: Any = None
-
-
 class Workflow:
     """The default workflow; `settings` is a dataclass of further options of `kikuchi fit`."""
 
@@ -114,9 +106,9 @@ class Workflow:
             estimator, data.source, len(scores), label, float(scores.mean()), error=error
         )
 
-    def draw(self, estimator: Any, count: int, seed: int) -> Drawn:
-        """Return rows drawn from a fitted model."""
-        return Drawn(estimator.sample(count, random_state=seed), "independent")
+    def how_drawn(self, estimator: Any) -> str:
+        """Return how the rows that a fitted model draws depend on each other."""
+        return "independent"
 
     def bundle(self, estimator: Any, rows: Any, model: str) -> Any:
         """Return what holds drawn rows in an .npz file and has a method `save`; None for arrays."""

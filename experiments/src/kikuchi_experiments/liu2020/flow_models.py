@@ -189,7 +189,7 @@ class SpeechByFlows(Experiment):
         right = {}
         for name, make in makers.items():
             chains = [make(own) for own in by_digit]
-            logs = [[chain.log_likelihood(r.frames) for chain in chains] for r in test]
+            logs = [[chain.score_samples(r.frames).sum() for chain in chains] for r in test]
             right[name] = np.argmax(logs, axis=1) == truth
         result: Result = {name: float(found.mean()) for name, found in right.items()}
         for name in ("gaussians", "full"):

@@ -279,7 +279,7 @@ class MachineEstimator(MachineResults, FeatureTransformer, TrainedEstimator):
         Up to 16 binary columns (65,536 states of the visible units) it is the exact log-likelihood;
         where hidden units are connected, that of the approximation `energy`. Otherwise it is the
         sum of log p(v_i | all other columns). `score_kind_` says which. It does not depend on
-        whether `log_z` was called: use `log_likelihood` for log-likelihoods of larger machines.
+        whether `log_z` was called: use `row_likelihoods` for log-likelihoods of larger machines.
         """
         rows = self._dense(X)
         with limited_threads(self.threads):
@@ -353,7 +353,7 @@ class MachineEstimator(MachineResults, FeatureTransformer, TrainedEstimator):
         keep_log_z(self, found)
         return found
 
-    def log_likelihood(
+    def row_likelihoods(
         self, X: Any, method: Literal["auto", "exact", "ais"] = "auto", **options: Any
     ) -> RowLikelihoods:
         """Return the log-likelihood of each row of `X`, minus free energy minus log Z, with bounds.
@@ -400,14 +400,15 @@ class MachineEstimator(MachineResults, FeatureTransformer, TrainedEstimator):
 
     def score_bounds(self, X: Any) -> tuple[float, float]:
         """Return the mean log-likelihood of the rows of `X` by the upper and by the lower end of
-        the bracket on log Z, as of `log_likelihood`.
+        the bracket on log Z, as of `row_likelihoods`.
         """
-        return self.log_likelihood(X).mean_bounds()
+        return self.row_likelihoods(X).mean_bounds()
 
     def sample(
-        self, n_samples: int = 1, steps: int | None = None, *, random_state: RandomState = None
-    ) -> Array:
-        """Return `n_samples` rows, drawn by Gibbs chains that begin where the persistent chains of
+        self, n_samples: int = 1, *, steps: int | None = None, random_state: RandomState = None,
+        return_latents: bool = False,
+    ) -> Any:  # fmt: skip
+        """Draw `n_samples` rows by Gibbs chains that begin where the persistent chains of
         the training ended, or else at training rows (of the 500 at most that the estimator keeps).
 
         `sampling_` reports on the chains: where they began, and by R-hat whether each of them has
@@ -422,6 +423,7 @@ class MachineEstimator(MachineResults, FeatureTransformer, TrainedEstimator):
         n_samples : number of rows, one chain for each.
         steps : Gibbs steps of each chain; by default 100 from persistent chains, 1000 from rows.
         random_state : seed; without it the generator of the fit goes on.
+        return_latents : whether to return the pair of rows and states of the hidden units.
         """
         check_is_fitted(self, "model_")
         persistent = len(self._kept_chains) > 0
@@ -447,7 +449,8 @@ class MachineEstimator(MachineResults, FeatureTransformer, TrainedEstimator):
             where = "persistent chains" if persistent else "training rows"
             self.sampling_ = SamplingReport(where, n_samples, steps, record.r_hat())
             self._check_drift(np.asarray(before), np.asarray(visible), steps)
-        return np.array(self._to_data(np.asarray(visible)))
+        rows = np.array(self._to_data(np.asarray(visible)))
+        return (rows, np.array(hidden)) if return_latents else rows
 
     def _check_drift(self, before: Array, after: Array, steps: int) -> None:
         """Warn if free energies or sums of the visible units change from `before` to `after` by

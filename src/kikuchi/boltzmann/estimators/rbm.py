@@ -22,7 +22,7 @@ from kikuchi.training.estimator import ConvergenceWarning
 from kikuchi.training.optimiser import Optimiser
 from kikuchi.training.rows import is_sparse
 from kikuchi.training.rule import Rule
-from kikuchi.training.trainer import Training
+from kikuchi.training.trainer import Training, Validation
 
 _UPDATES, _FEWEST_EPOCHS, _MOST_EPOCHS = 10_000, 30, 300
 _MOST_HELD_OUT, _FEWEST_HELD_OUT = 500, 10  # rows
@@ -150,12 +150,8 @@ class RBM(RestrictedMachine, LearnerEstimator):
 
     def _trained(self, *arguments: Any, **more: Any) -> Training[Any]:
         if self._held_out.shape[0]:
-            more |= {
-                "validation": self._held_out,
-                "patience": max(-(-self._of_epochs // 2), _LEAST_PATIENCE),
-                "least_gain": self.tol,
-                "score": HeldOutScore(),
-            }
+            patience = max(-(-self._of_epochs // 2), _LEAST_PATIENCE)
+            more["validation"] = Validation(self._held_out, patience, self.tol, HeldOutScore())
         return super()._trained(*arguments, **more)
 
     def _remarks(self, rows: Any) -> list[str]:

@@ -79,12 +79,13 @@ def _write_samples(model: str, out: Path, count: int, seed: int, *, latents: boo
     if suffix_of(out) not in (".csv", ".npz") or out.name.lower().endswith(".gz"):
         raise KikuchiError(f"{out}: rows are written as .csv or .npz; choose such a name")
     trained = load_trained(model, "samples")
-    drawn = trained.workflow.draw(trained.estimator, count, seed)
-    rows = np.asarray(drawn.rows)
+    draw: Any = trained.estimator.sample
+    found = draw(count, random_state=seed, **({"return_latents": True} if latents else {}))
+    rows = np.asarray(found[0] if latents else found)
     rows = rows[:, None] if rows.ndim == 1 else rows
     names = [str(n) for n in getattr(trained.estimator, "feature_names_in_", ())]
     if latents:
-        rows, names = _with_latents(model, rows, drawn.latents, names)
+        rows, names = _with_latents(rows, np.asarray(found[1], dtype=float), names)
     bundle: Any = None
     if suffix_of(out) == ".npz" and not latents:
         bundle = trained.workflow.bundle(trained.estimator, rows, model)
@@ -92,14 +93,13 @@ def _write_samples(model: str, out: Path, count: int, seed: int, *, latents: boo
         bundle.save(out)
     else:
         write_columns(out, names, rows)
-    return f"{out}: {text.count(count, 'row')}, {drawn.how}"
+    return f"{out}: {text.count(count, 'row')}, {trained.workflow.how_drawn(trained.estimator)}"
 
 
-def _with_latents(model: str, rows: Any, latents: Any, names: list[str]) -> tuple[Any, list[str]]:
+def _with_latents(rows: Any, latents: Any, names: list[str]) -> tuple[Any, list[str]]:
+    """Latent variables and rows side by side, with the names of the columns."""
     import numpy as np
 
-    if latents is None:
-        raise KikuchiError(f"{model}: draws of this kind have no latent variables; leave --latents")
-    both = np.hstack([latents, rows])
+    latents = latents.reshape(len(rows), -1)
     own = names or [f"output{k}" for k in range(rows.shape[1])]
-    return both, [*(f"state{k}" for k in range(latents.shape[1])), *own]
+    return np.hstack([latents, rows]), [*(f"state{k}" for k in range(latents.shape[1])), *own]

@@ -40,7 +40,7 @@ from kikuchi.engines.trees.plan import (
     variable_targets,
 )
 from kikuchi.engines.trees.shape import MarginalTargets
-from kikuchi.graphs._checks import check_graph
+from kikuchi.graphs.checks import check_graph
 from kikuchi.graphs.conditioned import expand_factors
 from kikuchi.graphs.factor_graph import Evidence, FactorGraph, Variable
 

@@ -199,9 +199,11 @@ class BayesianICA(IcaEstimator):
         noise = math.log(2 * math.pi * self.noise_variance_)
         return np.asarray(posterior.log_z - 0.5 * samples.shape[1] * noise)
 
-    def sample(self, n_samples: int = 1, random_state: Any = None) -> tuple[Array, Array]:
-        """`n_samples` new rows of sensor values and the sources that made them; `random_state` is
-        the seed.
+    def sample(
+        self, n_samples: int = 1, *, random_state: Any = None, return_latents: bool = False
+    ) -> Any:
+        """Draw `n_samples` rows of sensor values with the seed `random_state`; with
+        `return_latents` the pair of rows and the sources (n_samples, sources) that made them.
         """
         check_is_fitted(self)
         if not isinstance(n_samples, int | np.integer) or n_samples < 1:
@@ -214,7 +216,8 @@ class BayesianICA(IcaEstimator):
             spread = np.sqrt(mixtures.variances[i, chosen])
             sources[:, i] = mixtures.means[i, chosen] + spread * rng.standard_normal(n_samples)
         noise = rng.standard_normal((n_samples, len(self.mean_)))
-        return self.inverse_transform(sources) + math.sqrt(self.noise_variance_) * noise, sources
+        rows = self.inverse_transform(sources) + math.sqrt(self.noise_variance_) * noise
+        return (rows, sources) if return_latents else rows
 
     # ------------------------------------------------------------------ files
 

@@ -12,7 +12,6 @@ from kikuchi.core.errors import DataError, MethodError
 from kikuchi.core.log import warn_caller
 from kikuchi.core.methods import constructor
 from kikuchi.core.options import option
-from kikuchi.core.seeds import Seed, generator
 from kikuchi.engines.loops.state import State
 from kikuchi.temporal import kinds
 from kikuchi.temporal.base import ChainEstimator, Fitted, total_log_likelihood
@@ -100,10 +99,10 @@ class FactorialHMM(ChainEstimator, Fitted[HiddenChains]):
 
     >>> rng = np.random.default_rng(0)
     >>> a, b = np.repeat([0, 1, 0, 1], 50), np.tile([0, 0, 0, 1, 1], 40)
-    >>> Y = 3.0 * a[:, None] + 1.0 * b[:, None] + 0.2 * rng.normal(size=(200, 1))
-    >>> chains = FactorialHMM(n_states=(2, 2), random_state=0).fit(Y)
-    >>> s = chains.smooth(Y)
-    >>> exact = chains.smooth(Y, method="exact")
+    >>> X = 3.0 * a[:, None] + 1.0 * b[:, None] + 0.2 * rng.normal(size=(200, 1))
+    >>> chains = FactorialHMM(n_states=(2, 2), random_state=0).fit(X)
+    >>> s = chains.smooth(X)
+    >>> exact = chains.smooth(X, method="exact")
     >>> [p.shape for p in s.probabilities], bool(s.log_likelihood < exact.log_likelihood + 1e-9)
     ([(200, 2), (200, 2)], True)
 
@@ -154,9 +153,9 @@ class FactorialHMM(ChainEstimator, Fitted[HiddenChains]):
 
     # ------------------------------------------------------------------ learning
 
-    def _learn(self, Y: Any, method: str) -> Self:
+    def _learn(self, X: Any, method: str) -> Self:
         self._check_options()
-        sequences = self._sequences(Y, reset=True)
+        sequences = self._sequences(X, reset=True)
         self._floor = variance_floor(sequences.stacked())
         self._memory = _Memory({})
         try:
@@ -296,15 +295,15 @@ class FactorialHMM(ChainEstimator, Fitted[HiddenChains]):
 
     # ------------------------------------------------------------------ asking
 
-    def smooth(self, Y: Any, *, method: Method = "mean-field") -> Any:
-        """Probabilities of the states of each chain given all rows `Y` (time, outputs):
+    def smooth(self, X: Any, *, method: Method = "mean-field") -> Any:
+        """Probabilities of the states of each chain given all rows `X` (time, outputs):
         `ChainsPosterior`, or a list for a list of tables.
 
         `method` is mean-field (log_likelihood is a lower bound), bp (belief propagation: nearer to
         the truth where outputs are ambiguous, log_likelihood is not a bound) or exact. Where single
         frames leave the states of several chains open together, mean-field is too sure; it warns.
         """
-        return self._each(Y, _SMOOTHERS[self._checked(method)])
+        return self._each(X, _SMOOTHERS[self._checked(method)])
 
     @staticmethod
     def _checked(method: str) -> str:
@@ -312,49 +311,43 @@ class FactorialHMM(ChainEstimator, Fitted[HiddenChains]):
             raise MethodError(f"method is one of {', '.join(_SMOOTHERS)}; got {method!r}")
         return method
 
-    def filter(self, Y: Any, *, method: Method = "mean-field") -> Any:
-        """Probabilities given the rows of `Y` up to each step, projected on independent chains
+    def filter(self, X: Any, *, method: Method = "mean-field") -> Any:
+        """Probabilities given the rows of `X` up to each step, projected on independent chains
         after each (exact for one chain or with `method="exact"`).
         """
         if self._checked(method) == "exact":
-            return self._each(Y, lambda m, rows: exact_chains(m, rows, smooth=False))
-        return self._each(Y, filter_chains)
+            return self._each(X, lambda m, rows: exact_chains(m, rows, smooth=False))
+        return self._each(X, filter_chains)
 
-    def _each(self, Y: Any, infer: Any) -> Any:
+    def _each(self, X: Any, infer: Any) -> Any:
         model: HiddenChains = self._model
-        sequences = self._sequences(Y)
+        sequences = self._sequences(X)
         found = [infer(model, rows) for rows in sequences.tables]
         for text in dict.fromkeys(text for f in found for text in f.warnings):
             warn_caller(text)
         return sequences.answer(found)
 
-    def predict(self, Y: Any, *, method: Method = "mean-field") -> Any:
-        """The most probable state of each chain at each step, (T, chains), given rows `Y`, or a
+    def predict(self, X: Any, *, method: Method = "mean-field") -> Any:
+        """The most probable state of each chain at each step, (T, chains), given rows `X`, or a
         list; `method` is that of `smooth`.
         """
-        sequences = self._sequences(Y)
+        sequences = self._sequences(X)
         infer = _SMOOTHERS[self._checked(method)]
         found = [infer(self._model, rows) for rows in sequences.tables]
         return sequences.answer(
             [np.stack([p.argmax(axis=1) for p in f.probabilities], axis=1) for f in found]
         )
 
-    def log_likelihood(self, Y: Any, *, method: Method = "mean-field") -> float:
-        """A lower bound on log p(`Y`), its Bethe estimate with `method="bp"`, or log p(Y) itself
-        with `method="exact"`.
-        """
-        return total_log_likelihood(self.smooth(Y, method=method))
+    def _total(self, X: Any) -> float:
+        """The lower bound on log p(X)."""
+        return total_log_likelihood(self.smooth(X))
 
-    def score(self, Y: Any, y: object = None) -> float:
-        """The bound on log p(`Y`) per row; `y` is ignored."""
-        return self.log_likelihood(Y) / self._sequences(Y).rows
-
-    def forecast(self, Y: Any, steps: int, *, method: Method = "mean-field") -> Any:
-        """States and Gaussian outputs of so many `steps` after the last row of `Y`:
+    def forecast(self, X: Any, steps: int, *, method: Method = "mean-field") -> Any:
+        """States and Gaussian outputs of so many `steps` after the last row of `X`:
         `ChainsForecast`, from the posterior of this `method`.
         """
         check_steps(steps, "forecast")
-        sequences = self._sequences(Y)
+        sequences = self._sequences(X)
         return sequences.answer([self._ahead(rows, steps, method) for rows in sequences.tables])
 
     def _ahead(self, rows: Array, steps: int, method: Method = "mean-field") -> ChainsForecast:
@@ -364,10 +357,11 @@ class FactorialHMM(ChainEstimator, Fitted[HiddenChains]):
         p = _SMOOTHERS[self._checked(method)](model, rows)
         return _forecast(model, p.probabilities, steps)
 
-    def sample(self, steps: int, *, seed: Seed = None) -> tuple[list[Ints], Array]:
-        """States of each chain, (`steps`,) each, and rows (steps, outputs), drawn with `seed`."""
+    def _drawn(self, steps: int, rng: np.random.Generator) -> tuple[Ints, Array]:
+        """States (steps, chains) and rows."""
         model: HiddenChains = self._model
-        return model.sample(steps, generator(seed))
+        states, rows = model.sample(steps, rng)
+        return np.stack(states, axis=1), rows
 
 
 @dataclass(eq=False, repr=False)
@@ -378,8 +372,8 @@ class FrameHoppingHMM(FactorialHMM):
 
     >>> rng = np.random.default_rng(0)
     >>> beat = np.tile([0, 1, 1, 0], 50)
-    >>> Y = 2.0 * beat[:, None] + 0.3 * rng.normal(size=(200, 1))
-    >>> hopping = FrameHoppingHMM(n_states=(2,), lags=(2,), random_state=0).fit(Y)
+    >>> X = 2.0 * beat[:, None] + 0.3 * rng.normal(size=(200, 1))
+    >>> hopping = FrameHoppingHMM(n_states=(2,), lags=(2,), random_state=0).fit(X)
     >>> bool(hopping.model_.transitions[0].trace() < 0.2)
     True
 

@@ -12,7 +12,6 @@ import numpy as np
 from kikuchi.core.arrays import Array, Ints
 from kikuchi.core.errors import DataError
 from kikuchi.core.options import option
-from kikuchi.core.seeds import Seed, generator
 from kikuchi.temporal import kinds
 from kikuchi.temporal.base import ChainEstimator, Fitted
 from kikuchi.temporal.chains.emissions import (
@@ -27,6 +26,7 @@ from kikuchi.temporal.chains.emissions import (
 )
 from kikuchi.temporal.chains.inference import (
     chain_posterior,
+    chain_row_scores,
     check_chain,
     most_probable_path,
     sample_chain,
@@ -128,9 +128,9 @@ class HMM(ChainEstimator, Fitted[HiddenMarkov]):
 
     >>> rng = np.random.default_rng(0)
     >>> states = np.repeat([0, 1, 0, 1], 50)
-    >>> Y = np.array([[-2.0], [2.0]])[states] + rng.normal(size=(200, 1))
-    >>> hmm = HMM(2, random_state=0).fit(Y)
-    >>> path = hmm.predict(Y)
+    >>> X = np.array([[-2.0], [2.0]])[states] + rng.normal(size=(200, 1))
+    >>> hmm = HMM(2, random_state=0).fit(X)
+    >>> path = hmm.predict(X)
     >>> bool(max(np.mean(path == states), np.mean(path != states)) > 0.97)
     True
 
@@ -320,21 +320,21 @@ class HMM(ChainEstimator, Fitted[HiddenMarkov]):
 
     # ------------------------------------------------------------------ asking
 
-    def filter(self, Y: Any) -> Any:
-        """Probabilities of states given the rows of `Y` (time, outputs) up to each step:
+    def filter(self, X: Any) -> Any:
+        """Probabilities of states given the rows of `X` (time, outputs) up to each step:
         `ChainPosterior`, or a list for a list of tables.
         """
-        return self._each(Y, smooth=False)
+        return self._each(X, smooth=False)
 
-    def smooth(self, Y: Any) -> Any:
-        """Probabilities of states given all rows `Y` (time, outputs): `ChainPosterior`, or a list
+    def smooth(self, X: Any) -> Any:
+        """Probabilities of states given all rows `X` (time, outputs): `ChainPosterior`, or a list
         for a list of tables.
         """
-        return self._each(Y, smooth=True, counts=True)
+        return self._each(X, smooth=True, counts=True)
 
-    def _each(self, Y: Any, **options: Any) -> Any:
+    def _each(self, X: Any, **options: Any) -> Any:
         model: HiddenMarkov = self._model
-        sequences = self._sequences(Y)
+        sequences = self._sequences(X)
         return sequences.answer(
             [
                 chain_posterior(
@@ -344,10 +344,12 @@ class HMM(ChainEstimator, Fitted[HiddenMarkov]):
             ]
         )
 
-    def predict(self, Y: Any) -> Any:
-        """The most probable sequence of states (Viterbi) given rows `Y`, or a list of them."""
+    def predict(self, X: Any, lengths: Any = None) -> Any:
+        """Return the most probable sequence of states (Viterbi) given rows `X`, or a list of them
+        for a list of tables; with `lengths` of the sequences in one table, one after the other.
+        """
         model: HiddenMarkov = self._model
-        sequences = self._sequences(Y)
+        sequences = self._sequences(X, lengths=lengths)
         paths = [
             most_probable_path(model.start, model.transition, model.emission.log_likelihood(rows))[
                 0
@@ -356,16 +358,16 @@ class HMM(ChainEstimator, Fitted[HiddenMarkov]):
         ]
         return sequences.answer(paths)
 
-    def decode(self, Y: Any) -> tuple[float, Any]:
-        """The log-probability of the most probable states together with the rows `Y`, and these
-        states, as `predict` returns them; of a list of tables, the sum and a list.
+    def decode(self, X: Any, lengths: Any = None) -> tuple[float, Any]:
+        """Return the log-probability of the most probable states together with the rows `X`, and
+        these states, as `predict` returns them; of several sequences, the sum of the former.
 
         >>> hmm = HMM(2, random_state=0).fit([[0.0], [0.1], [5.0], [5.1], [0.0], [5.0]])
         >>> hmm.decode([[0.0], [5.0]])[1].tolist()
         [0, 1]
         """
         model: HiddenMarkov = self._model
-        sequences = self._sequences(Y)
+        sequences = self._sequences(X, lengths=lengths)
         found = [
             most_probable_path(model.start, model.transition, model.emission.log_likelihood(rows))
             for rows in sequences.tables
@@ -374,9 +376,12 @@ class HMM(ChainEstimator, Fitted[HiddenMarkov]):
             [path for path, _ in found]
         )
 
-    def predict_proba(self, Y: Any) -> Any:
-        """Probabilities of the states (time, states) given all rows of `Y`, or a list of them."""
-        sequences = self._sequences(Y)
+    def predict_proba(self, X: Any, lengths: Any = None) -> Any:
+        """Return the probabilities of the states (time, states) given all rows of `X`, or a list of
+        them for a list of tables; with `lengths` of the sequences in one table, one after the
+        other.
+        """
+        sequences = self._sequences(X, lengths=lengths)
         found = [self._each(rows, smooth=True) for rows in sequences.tables]
         return sequences.answer([posterior.probabilities for posterior in found])
 
@@ -395,16 +400,31 @@ class HMM(ChainEstimator, Fitted[HiddenMarkov]):
         """Mean of the outputs in each state (states, outputs)."""
         return np.array(self._model.emission.mean())
 
+    @property
+    def covars_(self) -> Array:
+        """Covariance of the outputs in each state (states, outputs, outputs) of Gaussian emissions;
+        of mixtures (states, components, outputs, outputs).
+        """
+        emission = self._model.emission
+        if isinstance(emission, GaussianEmission):
+            return np.array(emission.covariances)
+        if isinstance(emission, MixtureEmission):
+            covariances = emission.parts.covariances
+            return covariances.reshape(*emission.weights.shape, *covariances.shape[1:])
+        raise AttributeError(f"{type(self).__name__} of {self.emission} outputs has no covars_")
+
+    def _row_scores(self, rows: Array) -> Array:
+        model: HiddenMarkov = self._model
+        return chain_row_scores(model.start, model.transition, model.emission.log_likelihood(rows))
+
     def _ahead(self, rows: Array, steps: int) -> ChainForecast:
         model: HiddenMarkov = self._model
         logs = model.emission.log_likelihood(rows)
         p = chain_posterior(model.start, model.transition, logs, smooth=False)
         return forecast_chain(model, p.probabilities[-1], steps)
 
-    def sample(self, steps: int, *, seed: Seed = None) -> tuple[Ints, Array]:
-        """States (`steps`,) and rows (steps, outputs) drawn from the model with `seed`."""
+    def _drawn(self, steps: int, rng: np.random.Generator) -> tuple[Ints, Array]:
         model: HiddenMarkov = self._model
-        rng = generator(seed)
         states = sample_chain(model.start, model.transition, steps, rng)
         return states, model.emission.sample(states, rng)
 

@@ -19,7 +19,6 @@ from kikuchi.core.arrays import Array
 from kikuchi.core.errors import DataError, ModelError
 from kikuchi.core.methods import constructor
 from kikuchi.core.options import option
-from kikuchi.core.seeds import Seed, generator
 from kikuchi.engines.sites.kernels.densities import laplace_of
 from kikuchi.engines.sites.propagation import SiteModel, propagate
 from kikuchi.temporal import kinds
@@ -308,9 +307,9 @@ class TemporalICA(RowsEstimator, Fitted[LaplaceWalks]):
 
     >>> rng = np.random.default_rng(0)
     >>> walks = LaplaceWalks([[1.0, 0.5], [0.2, 1.0]], [0.1, 0.1], [1.4, 1.4])
-    >>> sources, Y = walks.sample(300, rng)
-    >>> ica = TemporalICA(2, posterior="kalman", max_iter=5, random_state=0).fit(Y)
-    >>> ica.smooth(Y).mean.shape
+    >>> sources, X = walks.sample(300, rng)
+    >>> ica = TemporalICA(2, posterior="kalman", max_iter=5, random_state=0).fit(X)
+    >>> ica.smooth(X).mean.shape
     (300, 2)
 
     Reference: HOJ-M14, HOJ-I24.
@@ -413,22 +412,21 @@ class TemporalICA(RowsEstimator, Fitted[LaplaceWalks]):
 
     # ------------------------------------------------------------------ asking
 
-    def smooth(self, Y: Any, *, posterior: Scheme | None = None) -> Any:
-        """Sources given all outputs `Y` (time, outputs): `WalkPosterior`, or a list for a list;
+    def smooth(self, X: Any, *, posterior: Scheme | None = None) -> Any:
+        """Sources given all outputs `X` (time, outputs): `WalkPosterior`, or a list for a list;
         `posterior` replaces that of the estimator.
         """
-        sequences, model = self._sequences(Y), self._model
+        sequences, model = self._sequences(X), self._model
         chosen: Scheme = posterior or self.posterior
         return sequences.answer([walk_posterior(model, y, chosen) for y in sequences.tables])
 
-    def filter(self, Y: Any) -> Any:
-        """Sources given the outputs `Y` up to each step, by a Kalman filter (scheme `kalman`)."""
-        sequences, model = self._sequences(Y), self._model.equivalent()
+    def filter(self, X: Any) -> Any:
+        """Sources given the outputs `X` up to each step, by a Kalman filter (scheme `kalman`)."""
+        sequences, model = self._sequences(X), self._model.equivalent()
         return sequences.answer([filter_states(model, y) for y in sequences.tables])
 
-    def log_likelihood(self, Y: Any) -> float:
-        """Approximate log p(`Y`), summed over sequences."""
-        return total_log_likelihood(self.smooth(Y))
+    def _total(self, X: Any) -> float:
+        return total_log_likelihood(self.smooth(X))
 
     def _ahead(self, rows: Array, steps: int) -> Forecast:
         """Outputs and sources, with exact variances of steps."""
@@ -436,7 +434,6 @@ class TemporalICA(RowsEstimator, Fitted[LaplaceWalks]):
         p = walk_posterior(model, rows, self.posterior)
         return forecast_states(model.equivalent(), p.mean[-1], p.covariance[-1], steps)
 
-    def sample(self, steps: int, *, seed: Seed = None) -> tuple[Array, Array]:
-        """Sources (`steps`, M) and outputs (steps, D) drawn from the model with `seed`."""
+    def _drawn(self, steps: int, rng: np.random.Generator) -> tuple[Array, Array]:
         model: LaplaceWalks = self._model
-        return model.sample(steps, generator(seed))
+        return model.sample(steps, rng)

@@ -93,7 +93,7 @@ def correlated_errors(
         return []
     # a season shows at its multiples, too
     _, lag, found = next(own for own in every if own[0] >= _AS_STRONG * strongest)
-    ways = [f"raise state (now {model.n_states})"] if more else []
+    ways = [f"raise n_components (now {model.n_states})"] if more else []
     ways += [f"subtract a season of {lag} rows first"] if lag > 2 and found > 0 else []
     if not ways:
         return []

@@ -271,22 +271,22 @@ def _loudness(model: StateSpace) -> float:
     """Variance that the first state and a step of the noise give an output, over that of its own
     noise: the covariance form subtracts numbers that agree up to this factor.
     """
-    states = model.initial_covariance + _leading(model.state_noise, 2)[0]
-    c, r = _leading(model.output, 2), _leading(model.output_noise, 2)
+    states = model.initial_covariance + leading(model.state_noise, 2)[0]
+    c, r = leading(model.output, 2), leading(model.output_noise, 2)
     signal = np.einsum("tmi,ij,tmj->tm", c, states, c)
     return float((signal / np.diagonal(r, axis1=1, axis2=2)).max())
 
 
 def _work(model: StateSpace, y: Array, inputs: Array | None) -> _Prepared:
     steps, m = y.shape
-    drift, centred = _drift(model, inputs, steps), y - output_means(model, inputs, steps)
+    drift, centred = state_drift(model, inputs, steps), y - output_means(model, inputs, steps)
     observed = ~np.isnan(y)
     if observed.all():
         seen, which = np.ones((1, m), dtype=bool), np.zeros(steps, dtype=np.uint32)
     else:
         seen, inverse = np.unique(observed, axis=0, return_inverse=True)
         which = inverse.reshape(-1).astype(np.uint32)
-    c, r = _leading(model.output, 2), _leading(model.output_noise, 2)
+    c, r = leading(model.output, 2), leading(model.output_noise, 2)
     if len(c) > 1 or len(r) > 1:
         seen, which = seen[which], np.arange(steps, dtype=np.uint32)
     order = np.argsort(~seen, axis=1, kind="stable").astype(np.int64)
@@ -297,14 +297,14 @@ def _work(model: StateSpace, y: Array, inputs: Array | None) -> _Prepared:
     if len(seen) > 1 or not seen.all():
         centred = np.take_along_axis(np.nan_to_num(centred), order[which], axis=1)
     return _Prepared(
-        _leading(model.transition, 2), drift, centred, seen, which,
+        leading(model.transition, 2), drift, centred, seen, which,
         np.ascontiguousarray(c), r, count, order,
     )  # fmt: skip
 
 
-def _drift(model: StateSpace, inputs: Array | None, steps: int) -> Array:
+def state_drift(model: StateSpace, inputs: Array | None, steps: int) -> Array:
     """What is added to each state: (1, n) if always the same."""
-    offset = _leading(model.state_offset, 1)
+    offset = leading(model.state_offset, 1)
     if inputs is None or not model.n_inputs:
         return offset.copy()  # writable, as with inputs: loops are compiled once for both
     return np.ascontiguousarray(inputs[:steps] @ model.state_input.T + offset)
@@ -312,13 +312,14 @@ def _drift(model: StateSpace, inputs: Array | None, steps: int) -> Array:
 
 def output_means(model: StateSpace, inputs: Array | None, steps: int) -> Array:
     """What is added to each output: (1, m) if always the same."""
-    offset = _leading(model.output_offset, 1)[:steps]
+    offset = leading(model.output_offset, 1)[:steps]
     if inputs is None or not model.n_inputs:
         return offset
     return np.asarray(inputs[:steps] @ model.output_input.T + offset)
 
 
-def _leading(value: Any, axes: int) -> Array:
+def leading(value: Any, axes: int) -> Array:
+    """A parameter with an axis of steps before its own axes."""
     return np.ascontiguousarray(value if np.ndim(value) > axes else np.asarray(value)[None])
 
 
@@ -365,7 +366,7 @@ def _covariance(
     """The filter; with `keep` also the predicted covariances."""
     c, y, log_det = _whitened(work)
     chain = WhiteChain(
-        work.a, _leading(model.state_noise, 2), work.drift, c, work.which, work.counts, y,
+        work.a, leading(model.state_noise, 2), work.drift, c, work.which, work.counts, y,
         np.array(model.initial_mean), np.array(model.initial_covariance),
     )  # fmt: skip
     steps, n = len(y), model.n_states
@@ -430,7 +431,7 @@ def _information(model: StateSpace, work: _Prepared, keep: bool) -> tuple[float,
     evidence = np.ascontiguousarray(np.swapaxes(c, 1, 2) @ c)
     shifts = y @ c[0] if len(c) == 1 else np.einsum("tm,tmn->tn", y, c[work.which])
     constant = -0.5 * (float((y * y).sum()) + float(work.counts[work.which].sum()) * _LOG_2PI)
-    noise = _leading(model.state_noise, 2)
+    noise = leading(model.state_noise, 2)
     if model.initial_covariance is None:
         gamma0, lambda0 = np.zeros(n), np.zeros((n, n))
     else:
@@ -492,7 +493,7 @@ def _square_root(model: StateSpace, work: _Prepared, keep: bool) -> tuple[float,
         np.empty((steps, n)), np.empty((steps, n, n)), np.empty((room, n, n)),
         np.empty((room, n, n)), np.empty((room, n)),
     )  # fmt: skip
-    q, first = _leading(model.state_noise, 2), _leading(model.initial_covariance, 2)
+    q, first = leading(model.state_noise, 2), leading(model.initial_covariance, 2)
     r_roots, r_unsure = _noise_roots(work)
     chain = RootChain(
         work.a, covariance_roots(q), work.drift, work.c, r_roots, work.which, work.counts, work.y,
@@ -535,7 +536,7 @@ def forecast_states(
             f"more than {_GROWTH:g} times in {steps} steps; forecast fewer steps"
         )
     n, m = model.n_states, model.n_outputs
-    drift, offsets = _drift(model, inputs, steps), output_means(model, inputs, steps)
+    drift, offsets = state_drift(model, inputs, steps), output_means(model, inputs, steps)
     means, covs = np.empty((steps, n)), np.empty((steps, n, n))
     a = model.transition
     for t in range(steps):
@@ -564,9 +565,9 @@ def sample_states(
             raise DataError(f"{name} is given for fewer than {steps} steps")
     rng = generator(seed)
     n, m = model.n_states, model.n_outputs
-    q, r = (covariance_roots(_leading(p, 2)) for p in (model.state_noise, model.output_noise))
-    a, c = _leading(model.transition, 2), _leading(model.output, 2)
-    drift = np.broadcast_to(_drift(model, inputs, steps), (max(steps, 1), n))
+    q, r = (covariance_roots(leading(p, 2)) for p in (model.state_noise, model.output_noise))
+    a, c = leading(model.transition, 2), leading(model.output, 2)
+    drift = np.broadcast_to(state_drift(model, inputs, steps), (max(steps, 1), n))
     states = np.einsum("tij,tj->ti", np.broadcast_to(q[:steps], (steps, n, n)),
                        rng.normal(size=(steps, n)))  # fmt: skip
     noise = np.einsum("tij,tj->ti", np.broadcast_to(r[:steps], (steps, m, m)),

@@ -40,6 +40,7 @@ from kikuchi.temporal.state_space.learning import (
 )
 from kikuchi.temporal.state_space.parameters import StateSpace
 from kikuchi.temporal.state_space.results import Forecast
+from kikuchi.temporal.state_space.scores import row_scores
 from kikuchi.training.checkpoint import Arrays
 
 _NEAR = {"auto": 1e-3, "em": 0.0, "gradient": np.inf}  # gain per row where EM ends
@@ -130,7 +131,7 @@ class LinearGaussianSSM(SequenceEstimator, Fitted[StateSpace]):
         `options` are those of the class.
 
         >>> walk = StateSpace([[1.0]], [[1.0]], [[0.1]], [[1.0]])
-        >>> LinearGaussianSSM.from_parameters(walk).log_likelihood([[0.0], [1.0]]) < 0
+        >>> LinearGaussianSSM.from_parameters(walk).score([[0.0], [1.0]]) < 0
         True
         """
         made = cls(n_components=model.n_states, **options)
@@ -161,27 +162,27 @@ class LinearGaussianSSM(SequenceEstimator, Fitted[StateSpace]):
 
     # ------------------------------------------------------------------ learning
 
-    def fit(self, Y: Any, y: object = None, *, inputs: Any = None) -> Self:
-        """Learn by `learner` from outputs `Y` (time, outputs), or a list of such tables; NaN is
+    def fit(self, X: Any, y: object = None, *, inputs: Any = None) -> Self:
+        """Learn by `learner` from outputs `X` (time, outputs), or a list of such tables; NaN is
         missing and `y` is ignored.
 
-        `inputs` are known inputs (time, inputs), as many tables as Y.
+        `inputs` are known inputs (time, inputs), as many tables as X.
         """
-        return self._learn(Y, inputs, self.learner)
+        return self._learn(X, inputs, self.learner)
 
-    def fit_em(self, Y: Any, *, inputs: Any = None) -> Self:
-        """Learn from `Y` and `inputs`, as `fit` takes them, by expectation maximisation."""
-        return self._learn(Y, inputs, "em")
+    def fit_em(self, X: Any, *, inputs: Any = None) -> Self:
+        """Learn from `X` and `inputs`, as `fit` takes them, by expectation maximisation."""
+        return self._learn(X, inputs, "em")
 
-    def fit_gradient(self, Y: Any, *, inputs: Any = None) -> Self:
-        """Learn from `Y` and `inputs`, as `fit` takes them, by L-BFGS along the gradient of the
+    def fit_gradient(self, X: Any, *, inputs: Any = None) -> Self:
+        """Learn from `X` and `inputs`, as `fit` takes them, by L-BFGS along the gradient of the
         log-likelihood.
         """
-        return self._learn(Y, inputs, "gradient")
+        return self._learn(X, inputs, "gradient")
 
-    def _learn(self, Y: Any, inputs: Any, method: str) -> Self:
+    def _learn(self, X: Any, inputs: Any, method: str) -> Self:
         self._check_options()
-        sequences = self._sequences(Y, reset=True)
+        sequences = self._sequences(X, reset=True)
         count = 0
         if inputs is not None:
             count = read_sequences([inputs] if sequences.single else inputs, "inputs").width
@@ -271,27 +272,27 @@ class LinearGaussianSSM(SequenceEstimator, Fitted[StateSpace]):
     # ------------------------------------------------------------------ asking
 
     def filter(
-        self, Y: Any, *, inputs: Any = None, steady: bool = True, threads: int = 1
+        self, X: Any, *, inputs: Any = None, steady: bool = True, threads: int = 1
     ) -> Any:  # fmt: skip
-        """States given the outputs `Y` (time, outputs) up to each step, and known `inputs` (time,
+        """States given the outputs `X` (time, outputs) up to each step, and known `inputs` (time,
         inputs): `FilteredStates`, or a list for a list.
 
         `steady` computes means only, once the covariance stays the same. `threads` work on blocks
         of time side by side, where it does not.
         """
-        return self._each(filter_states, Y, inputs, steady=steady, threads=threads)
+        return self._each(filter_states, X, inputs, steady=steady, threads=threads)
 
     def smooth(
-        self, Y: Any, *, inputs: Any = None, steady: bool = True, threads: int = 1
+        self, X: Any, *, inputs: Any = None, steady: bool = True, threads: int = 1
     ) -> Any:  # fmt: skip
-        """States given all outputs `Y`: `SmoothedStates`, or a list for a list; `inputs`, `steady`
+        """States given all outputs `X`: `SmoothedStates`, or a list for a list; `inputs`, `steady`
         and `threads` are those of `filter`.
         """
-        return self._each(smooth_states, Y, inputs, steady=steady, threads=threads)
+        return self._each(smooth_states, X, inputs, steady=steady, threads=threads)
 
-    def _each(self, infer: Any, Y: Any, inputs: Any, **options: Any) -> Any:
+    def _each(self, infer: Any, X: Any, inputs: Any, **options: Any) -> Any:
         model: StateSpace = self._model
-        sequences = self._sequences(Y)
+        sequences = self._sequences(X)
         every = read_inputs(inputs, sequences, model.n_inputs)
         return sequences.answer(
             [
@@ -302,21 +303,33 @@ class LinearGaussianSSM(SequenceEstimator, Fitted[StateSpace]):
             ]
         )
 
-    def log_likelihood(self, Y: Any, *, inputs: Any = None) -> float:
-        """log p(`Y`) given `inputs`, summed over sequences; with a flat prior that of height 1."""
-        return total_log_likelihood(self.filter(Y, inputs=inputs))
-
-    def score(self, Y: Any, y: object = None, *, inputs: Any = None) -> float:
-        """Log-likelihood per row of `Y` given `inputs`; `y` is ignored."""
-        return self.log_likelihood(Y, inputs=inputs) / self._sequences(Y).rows
-
-    def forecast(self, Y: Any, steps: int, *, inputs: Any = None) -> Forecast | list[Forecast]:
-        """Outputs and states of so many `steps` after the last row of `Y`.
-
-        `inputs` has `steps` more rows than Y. Dynamics that explode until then are refused.
+    def score_samples(self, X: Any, *, inputs: Any = None) -> Any:
+        """Return the log density of each row of `X` given the rows before it and `inputs`, or a
+        list of such arrays for a list of tables. The sum is the log-likelihood.
         """
         model: StateSpace = self._model
-        sequences = self._sequences(Y)
+        sequences = self._sequences(X)
+        every = read_inputs(inputs, sequences, model.n_inputs)
+        return sequences.answer(
+            [
+                row_scores(model, y, u if model.n_inputs else None, arithmetic=self.arithmetic)
+                for y, u in zip(sequences.tables, every, strict=True)
+            ]
+        )
+
+    def score(self, X: Any, y: object = None, *, inputs: Any = None) -> float:
+        """Return the log-likelihood per row of `X` given `inputs`, the mean of `score_samples`;
+        with a flat prior that of height 1. `y` is ignored.
+        """
+        return total_log_likelihood(self.filter(X, inputs=inputs)) / self._sequences(X).rows
+
+    def forecast(self, X: Any, steps: int, *, inputs: Any = None) -> Forecast | list[Forecast]:
+        """Outputs and states of so many `steps` after the last row of `X`.
+
+        `inputs` has `steps` more rows than X. Dynamics that explode until then are refused.
+        """
+        model: StateSpace = self._model
+        sequences = self._sequences(X)
         every = read_inputs(inputs, sequences, model.n_inputs, steps)
         answers = []
         for y, u in zip(sequences.tables, every, strict=True):
@@ -329,11 +342,29 @@ class LinearGaussianSSM(SequenceEstimator, Fitted[StateSpace]):
         answer: Forecast | list[Forecast] = sequences.answer(answers)
         return answer
 
-    def sample(self, steps: int, *, inputs: Any = None, seed: Seed = None) -> tuple[Array, Array]:
-        """States (`steps`, n) and outputs (steps, m) drawn from the model with `seed`, given
-        `inputs` (steps, inputs).
+    def sample(
+        self, n_samples: int = 1, *, inputs: Any = None, random_state: Seed = None,
+        return_latents: bool = False,
+    ) -> Any:  # fmt: skip
+        """Draw one sequence of `n_samples` rows from the model.
+
+        Parameters
+        ----------
+        n_samples : length of the sequence.
+        inputs : known inputs (n_samples, inputs), for models that have them.
+        random_state : seed of the draws.
+        return_latents : whether to return the latent states as well.
+
+        Returns
+        -------
+        Rows (n_samples, outputs); with `return_latents` the pair (rows, latents), latents
+        (n_samples, n_components).
         """
-        return sample_states(self._model, steps, seed, inputs)
+        states, rows = sample_states(self._model, n_samples, random_state, inputs)
+        return (rows, states) if return_latents else rows
+
+    def _drawn(self, steps: int, rng: np.random.Generator) -> tuple[Array, Array]:
+        return sample_states(self._model, steps, rng)
 
     def gain(self) -> Array:
         """The Kalman gain (n, m) that constant dynamics tend to, by the filter itself.
