@@ -1,7 +1,4 @@
-"""`EnergyModel`: any energy as an estimator.
-
-Reference: TEH-M12.
-"""
+"""`EnergyModel`: any energy as an estimator (TEH-M12)."""
 
 from __future__ import annotations
 
@@ -570,8 +567,7 @@ class EnergyModel(FeatureTransformer, TrainedEstimator):
         if callable(self.energy):
             raise MethodError("a model whose energy is a function of yours cannot be saved")
         arrays, facts, about = super()._fitted_state()
-        arrays |= prefixed(self.whitening_.arrays(), "whitening")
-        arrays["base_rows"] = self._base_rows
+        arrays |= prefixed(self.whitening_.arrays(), "whitening") | {"base_rows": self._base_rows}
         about["whitening"] = self.whitening_.facts()
         if self.preparation_ is not None:
             arrays |= prefixed(self.preparation_.arrays(), "preparation")
