@@ -48,6 +48,7 @@ from kikuchi.training.checkpoint import (
     reading,
     save,
 )
+from kikuchi.training.kinds import Kind
 from kikuchi.training.model import restored
 from kikuchi.training.optimiser import Optimiser, Sgd, parse_optimiser
 from kikuchi.training.rule import BaseRule
@@ -151,13 +152,14 @@ _OTHER_NAMES = {  # of scikit-learn, hmmlearn and others
 class Estimator(FitResults, BaseEstimator):  # type: ignore[misc]
     """Options that every estimator has, and files; see `FitResults` for what `fit` sets.
 
-    A family names its files by `file_kind` and says what they
+    A family declares its estimator as `kind`, names its files by `file_kind` and says what they
     hold in `_fitted_state` and `_restore_state`. Arrays of a file must be finite, but for those
     whose names begin with one of `may_be_infinite`, and have the axes that `file_layout` names
     where it does (see `checkpoint.check_sizes`); `columns` is the number of features. Those named
     by `positive` must be above 0.
     """
 
+    kind: ClassVar[Kind]
     file_kind: ClassVar[str] = "estimator"
     may_be_infinite: ClassVar[tuple[str, ...]] = ()
     file_layout: ClassVar[Mapping[str, str]] = {}
