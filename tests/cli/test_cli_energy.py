@@ -223,7 +223,7 @@ def test_a_rate_that_explodes_is_told_with_what_was_kept(table: Path, tmp_path: 
     words = ["train", "energy", table, "--features", 8, "--rate", 1e6, "--epochs", 3, "--out", out]
     result = run(*words)
     assert result.exit_code == 0
-    assert "diverged; the last good state is kept" in result.stdout
+    assert "diverged; the last good state is used" in result.stdout
     assert result.stderr.count("diverged") == 1 and "--rate" in result.stderr
     assert np.isfinite(ExpertICA.load(out).filters_).all()
 
