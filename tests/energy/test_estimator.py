@@ -393,6 +393,16 @@ def test_a_fit_to_few_columns_is_compared_with_a_normal_distribution():
         EnergyModel("feed-forward", 8, start="random", max_iter=1, random_state=0).fit(rows)
 
 
+@pytest.mark.slow
+def test_a_network_that_overfits_a_small_table_is_a_warning():
+    """Training rows are denser than under a normal distribution, held-out rows less."""
+    rows = np.random.default_rng(0).normal(size=(300, 6))
+    with pytest.warns(ConvergenceWarning, match="held-out row.*it overfits: give fewer epochs"):
+        model = EnergyModel(random_state=0).fit(rows)
+    normal = multivariate_normal(rows.mean(axis=0), np.cov(rows.T)).logpdf(rows).mean()
+    assert model.score(rows) > normal
+
+
 def test_linear_experts_below_a_normal_distribution_name_the_way_out():
     with pytest.warns(ConvergenceWarning, match="below that of a normal.*leave energy and learner"):
         EnergyModel("linear", random_state=0).fit(three_clusters(1000, 0))

@@ -82,14 +82,37 @@ def place_of_cell(labels: Sequence[str], cell: Any) -> int | None:
     if interval is not None:
         return interval
     counted = int(number) if number.is_integer() and 0 <= number < len(labels) else None
-    if not names_numbers(labels):
-        return counted
-    alike = [
-        k for k, label in enumerate(labels) if _NUMBER.fullmatch(label) and float(label) == number
-    ]
+    alike = _alike(labels, number)
     if counted is not None and alike and alike != [counted]:
         raise _ambiguous(labels, counted, alike[0])
-    return alike[0] if len(alike) == 1 else None
+    return place_of_value(labels, number)
+
+
+def place_of_value(labels: Sequence[str], number: float) -> int | None:
+    """Return the position of the label with the value of a number; None if there is none.
+
+    Where no label is a number, a whole number is itself the position.
+
+    >>> place_of_value(["1", "2"], 1.0), place_of_value(["no", "yes"], 1.0)
+    (0, 1)
+    """
+    if names_numbers(labels):
+        alike = _alike(labels, number)
+        return alike[0] if len(alike) == 1 else None
+    return int(number) if number.is_integer() and 0 <= number < len(labels) else None
+
+
+def number_of_text(word: str) -> float | None:
+    """Return the number that a text writes in digits; None if it is another text.
+
+    >>> number_of_text("2.0"), number_of_text("2e0")
+    (2.0, None)
+    """
+    return float(word) if _NUMBER.fullmatch(word) else None
+
+
+def _alike(labels: Sequence[str], number: float) -> list[int]:
+    return [k for k, label in enumerate(labels) if number_of_text(label) == number]
 
 
 def names_numbers(labels: Sequence[str]) -> bool:

@@ -1,7 +1,4 @@
-"""`EnergyModel`: any energy as an estimator.
-
-Reference: TEH-M12.
-"""
+"""`EnergyModel`: any energy as an estimator (TEH-M12)."""
 
 from __future__ import annotations
 
@@ -23,6 +20,7 @@ from kikuchi.core.progress import phase, silent
 from kikuchi.core.run import Run
 from kikuchi.core.seeds import Seed, generator
 from kikuchi.core.trace import Trace
+from kikuchi.energy import kinds
 from kikuchi.energy.annealing import annealed_log_z
 from kikuchi.energy.defaults import AUTO, FEW_COLUMNS, LINEAR, NETWORK, Recipe, recipe
 from kikuchi.energy.energies import (
@@ -54,18 +52,18 @@ from kikuchi.training.optimiser import Optimiser, Sgd, parse_optimiser, precisio
 from kikuchi.training.trainer import COMPLETE, limited_threads
 from kikuchi.training.updates import loss_of
 
-_MOST_HELD_OUT = (
-    1000  # score matching takes one derivative per column where features are not linear
-)
+_MOST_HELD_OUT = 1000  # score matching takes one derivative per column
 _START_SHARE = 0.5  # of the time limit, which the search for first filters may take
 _FIRST_ROWS, _CHECKED = 100, 5000  # rows at which energies of ours, and those of users, are tried
 _COLLAPSED = 1e-3  # a shape that has lost its expert's influence
 _BELOW_NORMAL = "the log-density is below that of a normal distribution"
+_OVERFITS = "it overfits: give fewer epochs or features, or more rows"
 _SURE = 3.0  # standard errors by which it must be
 _SHORT: dict[str, Any] = {  # of the bracket by which a fit is judged
     "betas": 300, "chains": 60, "burn_in": 60, "replicas": 8, "batches": 3, "width": 0.2,
 }  # fmt: skip
-_FEWEST_JUDGED = 20  # held-out rows
+_FEWEST_JUDGED = 10  # held-out rows
+_JUDGES_OF_NETWORK = 40  # held-out rows, where there are ten times as many
 _BASE_ROWS = 5000  # white rows that are kept for the base of annealed importance sampling
 
 
@@ -99,6 +97,7 @@ class EnergyModel(FeatureTransformer, TrainedEstimator):
     ((1000, 2), (3, 2))
     """
 
+    kind = kinds.DENSITY
     model_class: ClassVar[Any] = EnergyParameters
 
     energy: str | Callable[..., Any] = option(
@@ -126,7 +125,8 @@ class EnergyModel(FeatureTransformer, TrainedEstimator):
     )
     validation_fraction: float = option(
         0.05,
-        "Fraction of the rows held out (1000 at most), on which score matching judges.",
+        "Fraction of the rows held out (1000 at most; with a network by default 40 or a tenth of "
+        "the rows at least), which measure score matching and are compared with a normal density.",
         low=0,
         below=1,
     )
@@ -332,6 +332,8 @@ class EnergyModel(FeatureTransformer, TrainedEstimator):
         self.__dict__.pop("log_z_", None)  # that of the model before
         clock = Budget(seconds=self.seconds).start()
         count = min(round(self.validation_fraction * len(rows)), _MOST_HELD_OUT)
+        if self._chosen is NETWORK and count:  # few training rows cannot judge a network
+            count = max(count, min(_JUDGES_OF_NETWORK, len(rows) // 10))
         order = rng.permutation(len(rows)) if count else np.arange(len(rows))
         self._held_out = rows[order[:count]] if count else None
         super()._train(model, rows[order[count:]] if count else rows, rng, *arguments)
@@ -475,17 +477,15 @@ class EnergyModel(FeatureTransformer, TrainedEstimator):
             return LogZ.exact(float(square.log_z(self._values)))
 
     def _judge_density(self, found: LogZ) -> None:
-        """Warn if one normal distribution describes training or held-out rows better than the
-        model.
-        """
+        """Warn if one normal distribution describes training or held-out rows better."""
         self.warnings_ = [text for text in self.warnings_ if not text.startswith(_BELOW_NORMAL)]
-        told = self._below_normal(found, self._base_rows, "training row")
+        below, remedy = self._below_normal(found, self._base_rows, "training row"), self._remedy()
         held = getattr(self, "_held_out", None)
-        if told is None and held is not None and len(held) >= _FEWEST_JUDGED:
-            told = self._below_normal(found, held, "held-out row")
-        if told is not None:
-            self.warnings_.append(told)
-            warn_caller(f"{type(self).__name__}: {told}", ConvergenceWarning)
+        if below is None and held is not None and len(held) >= _FEWEST_JUDGED:
+            below, remedy = self._below_normal(found, held, "held-out row"), _OVERFITS
+        if below is not None:
+            self.warnings_.append(f"{below}; {remedy}")
+            warn_caller(f"{type(self).__name__}: {self.warnings_[-1]}", ConvergenceWarning)
 
     def _below_normal(self, found: LogZ, rows: NDArray[Any], what: str) -> str | None:
         """By how much the model is below one normal distribution on these rows, if it surely is."""
@@ -499,7 +499,7 @@ class EnergyModel(FeatureTransformer, TrainedEstimator):
         constant = self.whitening_.log_det
         return (
             f"{_BELOW_NORMAL}: {np.mean(ours) + constant:.4g} nats per {what}, "
-            f"{np.mean(normal) + constant:.4g} of one normal distribution; {self._remedy()}"
+            f"{np.mean(normal) + constant:.4g} of one normal distribution"
         )
 
     @property
@@ -567,8 +567,7 @@ class EnergyModel(FeatureTransformer, TrainedEstimator):
         if callable(self.energy):
             raise MethodError("a model whose energy is a function of yours cannot be saved")
         arrays, facts, about = super()._fitted_state()
-        arrays |= prefixed(self.whitening_.arrays(), "whitening")
-        arrays["base_rows"] = self._base_rows
+        arrays |= prefixed(self.whitening_.arrays(), "whitening") | {"base_rows": self._base_rows}
         about["whitening"] = self.whitening_.facts()
         if self.preparation_ is not None:
             arrays |= prefixed(self.preparation_.arrays(), "preparation")

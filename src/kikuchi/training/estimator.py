@@ -49,6 +49,7 @@ from kikuchi.training.checkpoint import (
     reading,
     save,
 )
+from kikuchi.training.kinds import Kind
 from kikuchi.training.model import restored
 from kikuchi.training.optimiser import Optimiser, Sgd, parse_optimiser
 from kikuchi.training.rule import BaseRule
@@ -154,13 +155,14 @@ class Estimator(FitResults, BaseEstimator):  # type: ignore[misc]
     """Base class with the options that every estimator has, and files; see `FitResults` for what
     `fit` sets.
 
-    A family names its files by `file_kind` and defines their content in `_fitted_state` and
-    `_restore_state`. Arrays of a file must be finite, except for those whose names begin with one
-    of `may_be_infinite`, and have the axes in `file_layout`, if listed (see
-    `checkpoint.check_sizes`); `columns` is the number of features. Those listed in `positive` must
-    be above 0.
+    A family declares its estimator as `kind`, names its files by `file_kind` and defines their
+    content in `_fitted_state` and `_restore_state`. Arrays of a file must be finite, except for
+    those whose names begin with one of `may_be_infinite`, and have the axes in `file_layout`, if
+    listed (see `checkpoint.check_sizes`); `columns` is the number of features. Those listed in
+    `positive` must be above 0.
     """
 
+    kind: ClassVar[Kind]
     file_kind: ClassVar[str] = "estimator"
     may_be_infinite: ClassVar[tuple[str, ...]] = ()
     file_layout: ClassVar[Mapping[str, str]] = {}

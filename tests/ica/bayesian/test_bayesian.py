@@ -337,17 +337,17 @@ def test_one_source_too_few_is_much_worse():
 
 
 @pytest.mark.parametrize("n_components", [2, 3])
-def test_sub_gaussian_sources(n_sources):
+def test_sub_gaussian_sources(n_components):
     """LAW-E20's setting: flat sources, here 500 samples, three channels, 7.8 % of noise."""
     rng = np.random.default_rng(0)
     sources = rng.uniform(-1, 1, (2, 500))
     sources /= sources.std(axis=1, keepdims=True)
     mixing = rng.standard_normal((3, 2))
     samples = (mixing @ sources + math.sqrt(0.078) * rng.standard_normal((3, 500))).T
-    found = BayesianICA(n_sources, "bimodal", **LAWRENCE).fit(samples)
+    found = BayesianICA(n_components, "bimodal", **LAWRENCE).fit(samples)
     assert found.n_components_ == 2
     assert cosines(mixing, found.mixing_).min() > 0.99
-    better = BayesianICA(n_sources, "bimodal", adapt=True, **LAWRENCE).fit(samples)
+    better = BayesianICA(n_components, "bimodal", adapt=True, **LAWRENCE).fit(samples)
     assert better.bound_ > found.bound_ + 10
     assert (better.mixtures_.variances < 1).all()
 
