@@ -166,7 +166,7 @@ def test_truth_values_are_names() -> None:
     frame = pd.DataFrame({"v": [True, False]})
     assert kk.Data.of(frame, graph).states.tolist() == [[0], [1]]
     other = kk.FactorGraph([2], [], names=["v"], states=[["yes", "no"]])
-    with pytest.raises(DataError, match=r"row 0, column v: True is no state; known: yes"):
+    with pytest.raises(DataError, match=r"row 0, column v: True is not a state; known: yes"):
         kk.Data.of(frame, other)
 
 

@@ -131,7 +131,7 @@ def test_impossible_cases_are_named_or_left_empty(tmp_path) -> None:
         ({"tbu": ["no"]}, "column 'tbu' is not a variable of the model.*did you mean 'tub'"),
         (
             {"tub": ["no", "maybe"]},
-            "row 1, column 'tub': 'maybe' is no state; the states are no, yes",
+            "row 1, column 'tub': 'maybe' is not a state; the states are no, yes",
         ),
         ({"tub": ["no"], "lung": []}, "different lengths"),
         ({"tub": [7]}, "row 0, column 'tub': 7 is not a state"),
