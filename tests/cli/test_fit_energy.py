@@ -232,7 +232,7 @@ def test_a_rate_that_explodes_is_told_with_what_was_kept(table: Path, tmp_path: 
     ]
     result = run(*words)
     assert result.exit_code == 0
-    assert "diverged; the last good state is kept" in result.stdout
+    assert "diverged; the last good state is used" in result.stdout
     assert result.stderr.count("diverged") == 1 and "--learning-rate" in result.stderr
     assert np.isfinite(ExpertICA.load(out).filters_).all()
 

@@ -130,7 +130,7 @@ class EnergyModel(FeatureTransformer, TrainedEstimator):
         low=0,
         below=1,
     )
-    learning_rate: float = option(0.01, "First rate of the updates.", above=0)
+    learning_rate: float = option(0.01, "Initial learning rate.", above=0)
     solver: str = option(
         AUTO, 'Optimiser: auto (adam of a network, else sgd), "sgd", or one of optax.'
     )

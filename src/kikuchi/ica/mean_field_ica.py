@@ -287,7 +287,7 @@ class MeanFieldICA(IcaEstimator):
     def _warn(self, best: RestartFit, asked: int, tol: float, better: Sequence[str]) -> None:
         texts = []
         if self.stopped_ in CUT_SHORT:
-            texts.append(f"stopped early ({self.stopped_}): the best so far is kept")
+            texts.append(f"stopped early ({self.stopped_}): the best result so far is used")
         elif best.stopped == "unresolved":
             sources = [] if best.precision is None else best.precision.open_sources
             if sources:
