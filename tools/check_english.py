@@ -53,6 +53,7 @@ CLEAN = (
     "src/kikuchi/graphs",
     "src/kikuchi/methods",
     "src/kikuchi/plots",
+    "src/kikuchi/training",
 )
 """Files and folders without any of the phrases. The list only grows, until it is all of them."""
 

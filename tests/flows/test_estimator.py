@@ -425,5 +425,5 @@ def test_em_that_was_interrupted_says_so(moons):
         2, flow="affine", learner="em", progress=interrupt, random_state=0, **endless
     )
     assert model.fit(moons).stopped_ == "interrupted"
-    assert model.warnings_ == ["stopped early (interrupted): the best so far is kept"]
+    assert model.warnings_ == ["stopped early (interrupted): the best result so far is used"]
     assert np.isfinite(model.score(moons))

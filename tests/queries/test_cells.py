@@ -111,7 +111,7 @@ def test_a_cell_is_one_state_through_every_door(
         )
     for name, door in doors.items():
         if state is None:
-            with pytest.raises(KikuchiError, match="is no state"):
+            with pytest.raises(KikuchiError, match="is not a state"):
                 door()
         else:
             assert door() == pytest.approx(seen[state] / seen[-1], rel=1e-9), name
@@ -166,7 +166,7 @@ def test_truth_values_are_names() -> None:
     frame = pd.DataFrame({"v": [True, False]})
     assert kk.Data.of(frame, graph).states.tolist() == [[0], [1]]
     other = kk.FactorGraph([2], [], names=["v"], states=[["yes", "no"]])
-    with pytest.raises(DataError, match=r"row 0, column v: True is no state; known: yes"):
+    with pytest.raises(DataError, match=r"row 0, column v: True is not a state; known: yes"):
         kk.Data.of(frame, other)
 
 

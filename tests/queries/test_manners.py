@@ -132,7 +132,7 @@ def test_progress_is_shown_told_or_refused(capsys: pytest.CaptureFixture[str]) -
             lambda: kk.learning.draw_samples("asia.bif", 3),
             "draw_samples takes a FactorGraph, got str",
         ),
-        (lambda: kk.learning.draw_samples(ASIA, 2.5), "whole number of at least 0, got 2.5"),
+        (lambda: kk.learning.draw_samples(ASIA, 2.5), "integer of at least 0, got 2.5"),
         (
             lambda: kk.regions.region_graph("asia.bif", "cvm"),
             "region_graph takes a FactorGraph, got str",

@@ -17,6 +17,7 @@ import jax.numpy as jnp
 import numpy as np
 from numpy.typing import ArrayLike
 
+from kikuchi.bayesnn import kinds
 from kikuchi.bayesnn.bound import Data, Hyper, RegressionData, mode_loss
 from kikuchi.bayesnn.evidence import log_joint
 from kikuchi.bayesnn.fitting import NetworkProblem, random_starts
@@ -136,6 +137,7 @@ class LaplaceMLPRegressor(_Baseline):
     Reference: LAW-I3, LAW-I16.
     """
 
+    kind = kinds.LAPLACE
     _: KW_ONLY
     max_iter: int = option(
         10, "Largest number of updates of the precisions, from each start.", low=1
@@ -246,6 +248,7 @@ class SampledMLPRegressor(_Baseline):
     Reference: LAW-I17.
     """
 
+    kind = kinds.SAMPLED
     _: KW_ONLY
     n_init: int = fixed(1)
     max_iter: int = fixed(1)

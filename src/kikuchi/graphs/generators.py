@@ -257,7 +257,7 @@ GENERATORS: dict[str, Callable[..., FactorGraph]] = {
 def _whole(name: str, value: Any, low: int) -> int:
     whole = isinstance(value, int | np.integer) and not isinstance(value, bool)
     if not whole or value < low:
-        raise ModelError(f"{name} must be a whole number of at least {low}, got {value!r}")
+        raise ModelError(f"{name} must be an integer of at least {low}, got {value!r}")
     return int(value)
 
 

@@ -68,7 +68,7 @@ def draw_samples(
     """
     check_graph(graph, "draw_samples")
     if isinstance(n, bool) or not isinstance(n, int | np.integer) or n < 0:
-        raise MethodError(f"the number of samples must be a whole number of at least 0, got {n!r}")
+        raise MethodError(f"the number of samples must be an integer of at least 0, got {n!r}")
     budget = limits(**within)
     try:
         found = plan(graph, evidence=evidence)

@@ -19,6 +19,7 @@ from kikuchi.core.interrupts import safe_interrupts
 from kikuchi.core.options import option
 from kikuchi.core.seeds import generator
 from kikuchi.engines.loops.iterate import iterate
+from kikuchi.ica import kinds
 from kikuchi.ica.bayesian.search import PruningSearch, SearchOptions
 from kikuchi.ica.bayesian.sources import Mixing, Mixtures, source_posterior, tuples_of
 from kikuchi.ica.bayesian.updates import Hyperpriors
@@ -62,6 +63,7 @@ class BayesianICA(IcaEstimator):
     (2, (300, 2))
     """
 
+    kind = kinds.BAYESIAN
     n_components: int | None = option(
         None, "Largest number of sources; none takes one per sensor, 5 at most.", low=1
     )

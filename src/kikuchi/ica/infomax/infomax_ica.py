@@ -19,6 +19,7 @@ from kikuchi.core.interrupts import safe_interrupts
 from kikuchi.core.options import option
 from kikuchi.core.seeds import generator
 from kikuchi.engines.loops.iterate import iterate
+from kikuchi.ica import kinds
 from kikuchi.ica.estimator import IcaEstimator
 from kikuchi.ica.infomax.ascent import CausalAscent, InfomaxAscent, OvercompleteAscent, SquareAscent
 from kikuchi.ica.infomax.densities import find_density
@@ -61,6 +62,7 @@ class InfomaxICA(IcaEstimator):
     (True, (2, 2))
     """
 
+    kind = kinds.INFOMAX
     n_components: int | None = option(
         None,
         "Number of sources; none takes one per sensor, fewer keep the strongest principal "
