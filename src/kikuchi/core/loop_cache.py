@@ -115,11 +115,15 @@ class LoopCache(FunctionCache):  # type: ignore[misc]
     def load_inner(self, sig: Any, target_context: Any) -> Any:
         """The form that callers among loops take in; None if there is none that can be read."""
         COMPILING.begin()
+        index = self._index(self._folder, INNER)
         try:
             target_context.refresh()
-            key = self._index_key(sig, target_context.codegen())
-            return self._index(self._folder, INNER).load(key)
+            return index.load(self._index_key(sig, target_context.codegen()))
         except Exception:  # whatever unpickling raises; the loop is compiled anew and kept
+            try:
+                index.flush()
+            except OSError:
+                self.disable()
             return None
         finally:
             COMPILING.end(loaded=True)
