@@ -102,9 +102,10 @@ def write_maps(cards, offsets, names, items, places, out):
     """
     for i in range(len(items.homes)):
         t = items.homes[i]
+        first, end = items.offsets[i], items.offsets[i + 1]
         project(
-            cards, names, offsets[t], offsets[t + 1], items.names, items.offsets[i],
-            items.offsets[i + 1], items.strides, items.starts[i], out, places[i],
+            cards, names[offsets[t] : offsets[t + 1]], items.names[first:end],
+            items.strides[first:end], items.starts[i], out[places[i] :],
         )  # fmt: skip
 
 
