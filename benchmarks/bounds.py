@@ -45,7 +45,7 @@ from benchmarks.common import reference_grid
 import kikuchi as kk
 graph = reference_grid(10, 1.0)
 begin = time.process_time()
-beliefs = kk.infer(graph, "wmb:ibound=7,max_iterations=40")
+beliefs = kk.infer(graph, "wmb:ibound=7,max_iter=40")
 trace = beliefs.trace
 result["all"] = time.process_time()
 result["run"] = time.process_time() - begin

@@ -123,7 +123,7 @@ def _hidden_class() -> Row:
             init_cpds=dict(start),
         )
 
-    learner = EM(max_iterations=turns, tol=0.0)
+    learner = EM(max_iter=turns, tol=0.0)
     fit = learner.fit(net, states, score=False)
     found = {cpd.variable: cpd for cpd in theirs()}
     off = max(

@@ -61,7 +61,7 @@ _FLOORS: tuple[tuple[str, ...], ...] = (
     ("learning",),
     (*_FAMILIES, "data"),
     _UPPER_FAMILIES,
-    ("query",),
+    ("queries",),
     ("reports",),
     ("cli",),
     (EXPERIMENTS,),

@@ -29,7 +29,7 @@ ROOT = Path(__file__).resolve().parents[1]
 EXPERIMENTS = ROOT / "experiments"
 EXTRAS = ("learn", "fmri", "cluster", "data", "dev")  # not docs and peers: tools of developers
 FOLDERS = (
-    "core", "graphs", "engines", "methods", "brackets", "query", "training", "learning",
+    "core", "graphs", "engines", "methods", "brackets", "queries", "training", "learning",
     "boltzmann", "energy", "ica", "bayesnn", "temporal", "beliefnets", "flows", "neural", "data",
     "plots", "cli", "common", "experiments",
 )  # fmt: skip

@@ -115,20 +115,20 @@ from kikuchi.methods.weighted_mini_buckets import (
 from kikuchi.methods.weighted_mini_buckets import (
     mini_bucket_plan as mini_bucket_plan,
 )
-from kikuchi.query.answers import Distributions as Distributions
-from kikuchi.query.answers import JointDistribution as JointDistribution
-from kikuchi.query.case_files import predict_file as predict_file
-from kikuchi.query.dynamic import TwoSliceNetwork as TwoSliceNetwork
-from kikuchi.query.foreign import as_model as as_model
-from kikuchi.query.foreign import to_networkx as to_networkx
-from kikuchi.query.foreign import to_pgmpy as to_pgmpy
-from kikuchi.query.foreign import to_pyagrum as to_pyagrum
-from kikuchi.query.marginal_map import marginal_map as marginal_map
-from kikuchi.query.most_probable import most_probable as most_probable
-from kikuchi.query.predict import predict_proba as predict_proba
-from kikuchi.query.query import query as query
-from kikuchi.query.show import show as show
-from kikuchi.query.what_matters import information_gain as information_gain
-from kikuchi.query.what_matters import sensitivity as sensitivity
+from kikuchi.queries.answers import Distributions as Distributions
+from kikuchi.queries.answers import JointDistribution as JointDistribution
+from kikuchi.queries.case_files import predict_file as predict_file
+from kikuchi.queries.converters import as_model as as_model
+from kikuchi.queries.converters import to_networkx as to_networkx
+from kikuchi.queries.converters import to_pgmpy as to_pgmpy
+from kikuchi.queries.converters import to_pyagrum as to_pyagrum
+from kikuchi.queries.dynamic import TwoSliceNetwork as TwoSliceNetwork
+from kikuchi.queries.marginal_map import marginal_map as marginal_map
+from kikuchi.queries.most_probable import most_probable as most_probable
+from kikuchi.queries.predict import predict_proba as predict_proba
+from kikuchi.queries.query import query as query
+from kikuchi.queries.sensitivity import information_gain as information_gain
+from kikuchi.queries.sensitivity import sensitivity as sensitivity
+from kikuchi.queries.show import show as show
 
 __version__: str

@@ -109,7 +109,7 @@ def random_method(rng: np.random.Generator, name: str) -> Method:
     hints = option_hints(cls)
     chosen = {}
     for f in dataclasses.fields(cls):
-        if f.name == "max_iterations":
+        if f.name == "max_iter":
             chosen[f.name] = int(rng.choice([1, 5, 200]))
         elif rng.random() < 0.4:
             chosen[f.name] = _value(rng, f, hints[f.name])

@@ -27,8 +27,8 @@ from attack.models import _weights as log_weights
 from attack.models import make as random_model
 from attack.tally import Tally
 from kikuchi.core.errors import EvidenceError, ImpossibleEvidenceError
-from kikuchi.query.conflicts import conflicting
-from kikuchi.query.question import Given
+from kikuchi.queries.conflicts import conflicting
+from kikuchi.queries.question import Given
 
 TIMES = 3  # that each question is asked
 METHODS = ("jt", "bp", "mf", "auto")
@@ -132,7 +132,7 @@ def attack(count: int, seed: int, seconds: float) -> Tally:
 
 def faults(asked: Asked, *, trees: bool) -> list[str]:
     """What is wrong with the answers about a model: all questions in turn, then all twice more."""
-    never = mock.patch("kikuchi.query.cache.fits", lambda *_: False)
+    never = mock.patch("kikuchi.queries.cache.fits", lambda *_: False)
     with warnings.catch_warnings(), never if trees else nullcontext():
         warnings.simplefilter("error", RuntimeWarning)
         first, *later = (

@@ -340,7 +340,7 @@ def case_targets(folder: Path) -> Iterator[Target]:
     import pyarrow.parquet
 
     from kikuchi.data import example
-    from kikuchi.query.case_files import predict_file
+    from kikuchi.queries.case_files import predict_file
 
     graph = example("asia")
 

@@ -14,10 +14,10 @@ from kikuchi.methods.registry import METHODS
 @pytest.mark.parametrize(
     ("number", "method"),
     [
-        (2982, "plefka:tol=9.3e-09,max_iterations=200,seed=5"),  # outside its own bounds by 1e-11
+        (2982, "plefka:tol=9.3e-09,max_iter=200,seed=5"),  # outside its own bounds by 1e-11
         (8059, "auto:exact=false"),
         (9119, "auto:exact=false"),
-        (9235, "mf:order=random,tol=4e-11,max_iterations=5"),  # fewer than no sweeps left
+        (9235, "mf:order=random,tol=4e-11,max_iter=5"),  # fewer than no sweeps left
     ],
 )
 def test_faults_that_were_mended(number: int, method: str) -> None:

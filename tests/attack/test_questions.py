@@ -10,8 +10,8 @@ import pytest
 
 import kikuchi as kk
 from attack.questions import QUESTIONS, Asked, Question, faults, log_weights
-from kikuchi.query.pattern_table import PatternTable
-from kikuchi.query.pattern_tree import PatternTree
+from kikuchi.queries.pattern_table import PatternTable
+from kikuchi.queries.pattern_tree import PatternTree
 
 FAR = np.exp(-400)
 CONFLICT = kk.FactorGraph([2, 2, 2], [((0,), [1, 2]), ((0, 1), np.eye(2)), ((2,), [1, 3])])

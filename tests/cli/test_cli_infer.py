@@ -245,7 +245,7 @@ def test_impossible_evidence_says_so(tmp_path: Path) -> None:
 
 def test_strict_exits_with_three_after_writing(loop: Path, tmp_path: Path) -> None:
     out = tmp_path / "o.json"
-    words = ["infer", loop, "--method", "bp:max_iterations=1", "--json", out]
+    words = ["infer", loop, "--method", "bp:max_iter=1", "--json", out]
     assert run(*words).exit_code == 0
     result = run(*words, "--strict")
     assert result.exit_code == 3
@@ -255,7 +255,7 @@ def test_strict_exits_with_three_after_writing(loop: Path, tmp_path: Path) -> No
 
 
 def test_warnings_go_to_standard_error(loop: Path) -> None:
-    result = run("infer", loop, "--method", "bp:max_iterations=1")
+    result = run("infer", loop, "--method", "bp:max_iter=1")
     assert "warning: not converged" in result.stderr
     assert "converged        no: the limit of iterations was reached" in result.stdout
 
@@ -281,7 +281,7 @@ def test_memory_budget_is_passed_on(tmp_path: Path) -> None:
 def test_an_expired_time_budget_gives_the_best_so_far(tmp_path: Path) -> None:
     model = tmp_path / "g.uai"
     kk.write(kk.grid(30, 30, seed=0), model)
-    words = ["infer", model, "-m", "bp:tol=0,max_iterations=100000000", "--seconds", "0.2"]
+    words = ["infer", model, "-m", "bp:tol=0,max_iter=100000000", "--seconds", "0.2"]
     data = strict_json(run(*words, "--json", "-").stdout)
     assert data["stopped"] == "seconds" and data["converged"] is False
     assert len(data["marginals"]) == 900  # type: ignore[arg-type]

@@ -220,7 +220,7 @@ def test_learners_lists_all() -> None:
 def test_checkpoint_and_resume(table: Path, tmp_path: Path) -> None:
     place = tmp_path / "fit.npz"
     words = [table, "-g", "chow-liu", "-l", "pseudo", "--checkpoint", place]
-    short = [table, "-g", "chow-liu", "-l", "pseudo:max_iterations=3", "--checkpoint", place]
+    short = [table, "-g", "chow-liu", "-l", "pseudo:max_iter=3", "--checkpoint", place]
     part = learn_json(*short, "-o", tmp_path / "a.uai")
     assert not part["converged"] and place.exists()
     fails(["learn", *short, "-o", tmp_path / "a.uai"], "there is a checkpoint already", "--resume")
@@ -376,7 +376,7 @@ def test_bad_files(table: Path, tmp_path: Path) -> None:
 
 def test_strict_exits_with_three(table: Path, tmp_path: Path) -> None:
     words = ["learn", table, "-g", "chow-liu", "-o", tmp_path / "f.uai", "--strict", "-q"]
-    assert run(*words, "-l", "pseudo:max_iterations=1,l2=0.1").exit_code == 3
+    assert run(*words, "-l", "pseudo:max_iter=1,l2=0.1").exit_code == 3
     assert run(*words, "-l", "pseudo:l2=0.1").exit_code == 0
 
 

@@ -64,7 +64,7 @@ def test_exit_codes_and_streams(pair: Path, tmp_path: Path) -> None:
 
 
 def test_not_converged_with_strict(loop: Path) -> None:
-    result = start("infer", loop, "--method", "bp:max_iterations=1", "--strict", "-q")
+    result = start("infer", loop, "--method", "bp:max_iter=1", "--strict", "-q")
     assert (result.returncode, result.stdout, result.stderr) == (3, "", "")
 
 
@@ -123,7 +123,7 @@ def test_a_terminal_gets_rich_tables(loop: Path) -> None:
 def test_a_terminal_gets_progress_with_the_residual(tmp_path: Path) -> None:
     model = tmp_path / "g.uai"
     kk.write(kk.grid(100, 100, seed=0), model)
-    words = ["infer", model, "--method", "bp:tol=0,max_iterations=1000000", "--seconds", "0.8"]
+    words = ["infer", model, "--method", "bp:tol=0,max_iter=1000000", "--seconds", "0.8"]
     text = in_terminal(*words, stream="stderr")
     assert "residual" in text and "/1000000" in text
     assert in_terminal(*words, "--quiet", stream="stderr") == ""
@@ -164,7 +164,7 @@ def test_ctrl_c_gives_the_best_so_far(tmp_path: Path) -> None:
     model = tmp_path / "g.uai"
     kk.write(kk.grid(50, 50, seed=0), model)
     at_first_report = "import kikuchi.cli.console as c; c.ProgressBar.__call__ = ctrl_c"
-    endless = "bp:tol=0,max_iterations=1000000000"
+    endless = "bp:tol=0,max_iter=1000000000"
     result = interrupted(at_first_report, "infer", model, "--method", endless)
     assert result.returncode == 0, result.stderr
     assert "no: interrupted" in result.stdout
@@ -176,7 +176,7 @@ def test_ctrl_c_stops_a_comparison_after_the_running_method(tmp_path: Path) -> N
     model = tmp_path / "g.uai"
     kk.write(kk.grid(50, 50, seed=0), model)
     at_first_report = "import kikuchi.cli.console as c; c.ProgressBar.__call__ = ctrl_c"
-    methods = "bp:tol=0,max_iterations=1000000000,mf"
+    methods = "bp:tol=0,max_iter=1000000000,mf"
     result = interrupted(at_first_report, "compare", model, "--methods", methods, "--memory", "2MB")
     assert result.returncode == 0, result.stderr
     assert "no (interrupted)" in result.stdout

@@ -50,7 +50,7 @@ MODELS = {
     "gaps": Model(_TRUTH, _gaps(_ROWS)),
     "directed": Model(_directed(5), _gaps(ancestral_sample(_directed(0), 100, seed=0))),
 }
-_REGIONS = "regions=faces,rate=0.01,learning_rate=0.05,max_iterations=6"
+_REGIONS = "regions=faces,rate=0.01,learning_rate=0.05,max_iter=6"
 _BATCHES = "epochs=8,batch=40,seed=3"
 CASES = [
     ("gradient", "complete"),
@@ -84,7 +84,7 @@ CASES = [
     ("loopy-is:regions=faces,smoothing=1.0", "complete"),
     (f"min-max:{_REGIONS},network=none,model_steps=5,batch=60", "complete"),
     (f"min-max:{_REGIONS},embedding=16", "complete"),
-    ("mf-trw-net:l2=0.01,max_iterations=5", "gaps"),
+    ("mf-trw-net:l2=0.01,max_iter=5", "gaps"),
 ]  # fmt: skip
 EXACT = ("gradient", "ups-jt", "ipf", "gis", "iis")  # maximum likelihood of complete rows
 each_case = pytest.mark.parametrize(("text", "model"), CASES)

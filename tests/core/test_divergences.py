@@ -126,7 +126,7 @@ def test_projection_limits() -> None:
     assert met
     np.testing.assert_allclose(q[0], p.sum(axis=1), atol=1e-14)
     np.testing.assert_allclose(q[1], p.sum(axis=0), atol=1e-14)
-    near, met = alpha_projection(p, 0.002, tol=1e-10, max_iterations=100_000)
+    near, met = alpha_projection(p, 0.002, tol=1e-10, max_iter=100_000)
     assert met
     b = [np.full(3, 1 / 3), np.full(3, 1 / 3)]
     for _ in range(2000):  # naive mean field, written out
@@ -138,7 +138,7 @@ def test_projection_limits() -> None:
     zeros, met = alpha_projection([[0.5, 0.0], [0.0, 0.5]], 0.5)
     assert met
     np.testing.assert_allclose(zeros[0], [0.5, 0.5])
-    assert not alpha_projection(p, 0.5, max_iterations=1)[1]
+    assert not alpha_projection(p, 0.5, max_iter=1)[1]
 
 
 @pytest.mark.parametrize(

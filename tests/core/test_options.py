@@ -184,7 +184,7 @@ def test_texts_within_texts_are_refused_by_depth(nested: str) -> None:
 def test_numbers_beyond_every_float_are_refused() -> None:
     from kikuchi.methods.registry import METHODS
 
-    for text in ("bp:damping=", "bp:max_iterations=-", "gibbs:chains=-"):
+    for text in ("bp:damping=", "bp:max_iter=-", "gibbs:chains=-"):
         with pytest.raises(MethodError, match="option"):
             METHODS.parse(text + "9" * 400)
     with pytest.raises(MethodError, match="option"):

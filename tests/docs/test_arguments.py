@@ -26,11 +26,8 @@ def public() -> Iterator[tuple[str, Any]]:
     for name in ("mimo", "channel_uses", "detect"):
         yield name, getattr(detection, name)
     for name in kikuchi.__all__:
-        if name not in ("__version__", "query"):  # the function `query` hides a package of its name
+        if name != "__version__":
             yield name, getattr(kikuchi, name)
-    from kikuchi.query.query import query
-
-    yield "query", query
     for room in ROOMS:
         try:
             module = importlib.import_module(f"kikuchi.{room}")

@@ -223,7 +223,7 @@ def test_no_certificate_where_a_run_diverges() -> None:
         states = int(rng.choice([2, 2, 3]))
         graph = kk.random_graph(9, 0.4, seed=seed, coupling=scale, field=0.3, states=states)
         found = certify(graph)
-        run = kk.infer(graph, "bp:schedule=parallel,max_iterations=3000,tol=1e-8")
+        run = kk.infer(graph, "bp:schedule=parallel,max_iter=3000,tol=1e-8")
         certified += found.holds
         diverged += not run.converged
         assert run.converged or not found.holds
@@ -244,7 +244,7 @@ def test_no_certificate_where_alpha_bp_diverges(alpha: float) -> None:
         scale = (0.05, 0.1, 0.2, 0.5, 1.0)[seed % 5]
         graph = kk.random_graph(9, 0.4, seed=seed, coupling=scale, field=0.3, states=2 + seed % 2)
         found = certify(graph, alpha=alpha)
-        run = kk.infer(graph, f"alpha:alpha={alpha},max_iterations=3000,tol=1e-8")
+        run = kk.infer(graph, f"alpha:alpha={alpha},max_iter=3000,tol=1e-8")
         certified += found.holds
         assert run.converged or not found.holds
     assert certified >= 5
@@ -279,7 +279,7 @@ def test_long_uneven_cycle_is_certified_by_its_structure() -> None:
     rng = np.random.default_rng(0)
     ring = kk.ising({(i, (i + 1) % 400): float(rng.normal()) * 3 for i in range(400)})
     found = certify(ring)
-    assert found.conditions[0].holds and kk.infer(ring, "bp:max_iterations=5000").converged
+    assert found.conditions[0].holds and kk.infer(ring, "bp:max_iter=5000").converged
 
 
 def test_models_without_messages() -> None:
@@ -447,11 +447,11 @@ def test_reference_models(shared: Path) -> None:
 def test_belief_propagation_says_what_is_certain() -> None:
     sure = kk.infer(kk.grid(4, 4, coupling=0.2), "bp")
     assert sure.warnings == () and sure.diagnostics["certified"] is True
-    unsure = kk.infer(kk.grid(4, 4, coupling=1.0, seed=1), "bp:damping=0.5,max_iterations=5000")
+    unsure = kk.infer(kk.grid(4, 4, coupling=1.0, seed=1), "bp:damping=0.5,max_iter=5000")
     assert unsure.converged and "other fixed points" in unsure.warnings[0]
     failed = kk.infer(kk.grid(8, 8, coupling=3.0, field=0.01), "bp:schedule=parallel")
     assert "not certified (spectral radius" in failed.warnings[1]
-    cut = kk.infer(kk.grid(4, 4, coupling=0.2), "bp:max_iterations=2")
+    cut = kk.infer(kk.grid(4, 4, coupling=0.2), "bp:max_iter=2")
     assert not cut.converged and cut.warnings[1].startswith("certified: one fixed point")
     tree = kk.infer(kk.random_tree(10), "bp")
     assert tree.warnings == () and "certified" not in tree.diagnostics
@@ -471,7 +471,7 @@ def test_notes_are_given_only_where_they_are_cheap() -> None:
 def test_alpha_says_what_is_certain_too() -> None:
     weak = kk.infer(kk.complete(5, coupling=0.05), "alpha:alpha=0.5")
     assert weak.diagnostics["certified"]
-    strong = kk.infer(kk.complete(8, coupling=3.0), "alpha:alpha=0.5,max_iterations=3")
+    strong = kk.infer(kk.complete(8, coupling=3.0), "alpha:alpha=0.5,max_iter=3")
     assert not strong.diagnostics["certified"]
     assert any("not certified" in warning for warning in strong.warnings)
 

@@ -130,5 +130,5 @@ def test_the_check_costs_less_than_the_method() -> None:
     clock = Budget().start()
     require_possible(zeros)
     check = clock.seconds
-    kk.infer(graph, "bp:tol=0,max_iterations=20")
+    kk.infer(graph, "bp:tol=0,max_iter=20")
     assert check < clock.seconds - check

@@ -58,7 +58,7 @@ def test_symbol_errors_are_those_of_the_figure() -> None:
 
 def test_annealing_with_one_alpha_is_alpha_bp() -> None:
     uses = channel_uses(8, 10.0, 200, seed=3)
-    plain = detect(uses.channels, uses.received, uses.noise, "alpha:0.7", max_iterations=7, tol=0.0)
+    plain = detect(uses.channels, uses.received, uses.noise, "alpha:0.7", max_iter=7, tol=0.0)
     gram = np.matmul(uses.channels.transpose(0, 2, 1), uses.channels)
     couplings = -gram / uses.noise * (1.0 - np.eye(8))
     fields = np.einsum("kmi,km->ki", uses.channels, uses.received) / uses.noise

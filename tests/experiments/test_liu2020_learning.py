@@ -107,7 +107,7 @@ def test_networks_learn_the_first_models_of_the_full_setting() -> None:
 
 def test_a_turn_of_a_network_is_twenty_epochs() -> None:
     pytest.importorskip("jax")
-    text = "min-max:regions=star,network=none,rate=0.05,max_iterations=3"
+    text = "min-max:regions=star,network=none,rate=0.05,max_iter=3"
     assert fitted(kk.complete(4, seed=0), 100, 0, text, None)["passes"] == 60
 
 

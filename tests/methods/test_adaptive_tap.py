@@ -86,7 +86,7 @@ def test_log_z_is_stationary_in_every_parameter() -> None:
 
 
 def test_error_falls_with_the_cube_of_the_couplings() -> None:
-    found = error_slopes("adatap:tol=1e-14,max_iterations=60")
+    found = error_slopes("adatap:tol=1e-14,max_iter=60")
     assert found["log_z"].min() > 2.7
     assert found["marginals"].min() > 2.7
 

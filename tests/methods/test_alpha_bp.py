@@ -105,7 +105,7 @@ def test_sweeps_are_the_printed_update(alpha: float) -> None:
         powers = dict.fromkeys(range(graph.n_factors), alpha)
         for sweeps in range(1, 5):
             m = literal_alpha(graph, m, powers)
-            method = AlphaBP(alpha=alpha, tol=0.0, max_iterations=sweeps)
+            method = AlphaBP(alpha=alpha, tol=0.0, max_iter=sweeps)
             found = method.run(graph, budget=kk.Budget(iterations=sweeps))
             engine = ReweightedMessages(
                 graph,
@@ -128,7 +128,7 @@ def test_alpha_one_is_belief_propagation_sweep_by_sweep() -> None:
         for sweeps in (1, 2, 3, 7):
             ours = ReweightedMessages(graph, np.ones(graph.n_factors), 1.0, schedule="parallel")
             ours.sweeps(sweeps)
-            bp = kk.BeliefPropagation(schedule="parallel", tol=0.0, max_iterations=sweeps)
+            bp = kk.BeliefPropagation(schedule="parallel", tol=0.0, max_iter=sweeps)
             np.testing.assert_allclose(ours.marginals(), bp.run(graph).flat_marginals, atol=1e-12)
         ours = kk.infer(graph, "alpha:alpha=1,damping=0.3,tol=1e-12")
         bp = kk.infer(graph, "bp:damping=0.3,tol=1e-12")
@@ -205,7 +205,7 @@ def test_small_alpha_is_mean_field() -> None:
     assert small.converged
     np.testing.assert_allclose(small.flat_marginals, mean_field.flat_marginals, atol=2e-3)
     assert small.log_z == pytest.approx(mean_field.log_z, abs=2e-3)
-    slow = kk.infer(graph, "alpha:alpha=0.01,max_iterations=10000")
+    slow = kk.infer(graph, "alpha:alpha=0.01,max_iter=10000")
     assert slow.converged
     np.testing.assert_allclose(slow.flat_marginals, mean_field.flat_marginals, atol=2e-2)
 
@@ -267,7 +267,7 @@ def test_half_settles_where_belief_propagation_does_not() -> None:
     for seed in range(25):
         graph = kk.random_graph(16, 0.4, coupling=0.6, field=0.3, seed=seed)
         for alpha in settled:
-            beliefs = AlphaBP(alpha=alpha, max_iterations=200, tol=1e-8).run(graph)
+            beliefs = AlphaBP(alpha=alpha, max_iter=200, tol=1e-8).run(graph)
             settled[alpha] += beliefs.converged
     assert settled[0.5] >= 20
     assert settled[1.0] <= 8
@@ -375,7 +375,7 @@ def test_divergence_answers_with_the_best_point_seen() -> None:
     assert "diverged: the best messages seen" in wild.warnings[0]
     assert wild.diagnostics["residual"] == min(wild.trace.residual)
     json.dumps(wild.to_dict(), allow_nan=False)
-    restless = kk.infer(graph, "alpha:alpha=1.9,max_iterations=50")
+    restless = kk.infer(graph, "alpha:alpha=1.9,max_iter=50")
     assert not restless.converged
     assert restless.diagnostics["residual"] == min(restless.trace.residual)
     np.testing.assert_allclose(restless.flat_marginals.reshape(-1, 2).sum(axis=1), 1.0)

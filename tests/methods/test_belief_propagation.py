@@ -180,7 +180,7 @@ def test_ratio_form_equals_tables_sweep_by_sweep(
 ) -> None:
     graph = kk.grid(5, 6, seed=1, coupling=1.0, field=0.5)
     for sweeps in (1, 4, 7):
-        method = BeliefPropagation(schedule="parallel", tol=0.0, max_iterations=sweeps, **options)
+        method = BeliefPropagation(schedule="parallel", tol=0.0, max_iter=sweeps, **options)
         fast = method.run(graph)
         with monkeypatch.context() as patch:
             force(patch, arithmetic)
@@ -201,7 +201,7 @@ def test_probabilities_equal_logarithms_on_mixed_models(
     for seed in range(8):
         rng = np.random.default_rng(seed)
         graph = random_model(rng, n=6, n_factors=6, max_order=4, zeros=0.15, scale=0.7)
-        method = BeliefPropagation(schedule=schedule, tol=0.0, max_iterations=6, damping=0.1)
+        method = BeliefPropagation(schedule=schedule, tol=0.0, max_iter=6, damping=0.1)
         linear = method.run(graph)
         with monkeypatch.context() as patch:
             force(patch, "logarithms")
@@ -295,7 +295,7 @@ def test_fixed_points_are_stationary_points_of_the_bethe_free_energy() -> None:
     rng = np.random.default_rng(5)
     graph = random_model(rng, n=6, n_factors=9, max_order=3, max_card=3, scale=0.5)
     graph = graph.condition(dict.fromkeys(np.flatnonzero(graph.cardinalities == 1), 0)).graph
-    beliefs = BeliefPropagation(tol=1e-14, damping=0.2, max_iterations=5000).run(graph)
+    beliefs = BeliefPropagation(tol=1e-14, damping=0.2, max_iter=5000).run(graph)
     assert beliefs.converged
     assert not graph.is_forest
     singles = beliefs.marginals
@@ -393,7 +393,7 @@ def test_small_changes_of_messages_that_decide_a_belief_are_no_convergence(text:
         [2] * 3,
         [((0, 1), table), ((1, 2), table), ((0,), [1.0, 1e-200]), ((2,), [1e-200, 1.01])],
     )
-    found = kk.infer(ring, f"{text}:damping=0.9,damping_kind=geometric,max_iterations=5000")
+    found = kk.infer(ring, f"{text}:damping=0.9,damping_kind=geometric,max_iter=5000")
     exact = kk.infer(ring, "enumerate")
     if found.converged:
         np.testing.assert_allclose(found.flat_marginals, exact.flat_marginals, atol=1e-6)
@@ -434,7 +434,7 @@ def test_max_product_decodes_ties() -> None:
 
 def test_tol_zero_runs_all_iterations() -> None:
     for schedule in SCHEDULES:
-        beliefs = BeliefPropagation(schedule=schedule, tol=0.0, max_iterations=37).run(CYCLE)
+        beliefs = BeliefPropagation(schedule=schedule, tol=0.0, max_iter=37).run(CYCLE)
         assert beliefs.iterations == 37
         assert not beliefs.converged
         assert beliefs.stopped == "iterations"
@@ -442,7 +442,7 @@ def test_tol_zero_runs_all_iterations() -> None:
 
 def test_not_converged_is_said() -> None:
     graph = kk.grid(8, 8, seed=0, coupling=3.0, field=0.01)
-    beliefs = BeliefPropagation(schedule="parallel", max_iterations=50).run(graph)
+    beliefs = BeliefPropagation(schedule="parallel", max_iter=50).run(graph)
     assert not beliefs.converged
     assert "not converged" in beliefs.warnings[0]
     assert np.isfinite(beliefs.log_z)
@@ -487,9 +487,9 @@ def test_a_sweep_of_single_updates_ends_in_the_middle_when_the_time_is_over(make
 @pytest.mark.parametrize("states", [2, 3])
 def test_a_sweep_in_pieces_is_the_same_sweep(monkeypatch, states: int) -> None:
     graph = hub(30, states)
-    whole = kk.infer(graph, "bp:schedule=residual,max_iterations=3")
+    whole = kk.infer(graph, "bp:schedule=residual,max_iter=3")
     monkeypatch.setattr("kikuchi.engines.messages.ratios._PROPOSALS_PER_CALL", 7)
     monkeypatch.setattr("kikuchi.engines.messages.tables._ENTRIES_PER_CALL", 7)
-    pieces = kk.infer(graph, "bp:schedule=residual,max_iterations=3")
+    pieces = kk.infer(graph, "bp:schedule=residual,max_iter=3")
     np.testing.assert_array_equal(whole.flat_marginals, pieces.flat_marginals)
     assert whole.trace.residual == pieces.trace.residual

@@ -382,7 +382,7 @@ def big_grid(zeros: bool = False) -> kk.FactorGraph:
 @pytest.mark.parametrize("zeros", [False, True])
 def test_time_budget_returns_a_bound_marked(zeros: bool) -> None:
     graph = big_grid(zeros)
-    kk.infer(graph, "mf:max_iterations=1,restarts=0")
+    kk.infer(graph, "mf:max_iter=1,restarts=0")
     beliefs = kk.infer(graph, "mf:restarts=100,tol=0", budget=Budget(seconds=0.05))
     assert beliefs.stopped == "seconds"
     assert not beliefs.converged
@@ -403,13 +403,13 @@ def test_interrupt_outside_the_sweeps(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_iteration_limits() -> None:
     graph = random_model(np.random.default_rng(3), n=8, n_factors=14, scale=2.0)
-    cut = kk.infer(graph, "mf:max_iterations=2,restarts=0")
+    cut = kk.infer(graph, "mf:max_iter=2,restarts=0")
     assert (cut.stopped, cut.converged, cut.iterations) == ("iterations", False, 2)
-    assert any("max_iterations" in w for w in cut.warnings)
+    assert any("max_iter" in w for w in cut.warnings)
     budget = kk.infer(graph, "mf", budget=Budget(iterations=3))
     assert (budget.stopped, budget.iterations) == ("iterations", 3)
     assert budget.log_z <= enumerate_exact(graph)[0]
-    every = kk.infer(graph, "mf:tol=0,max_iterations=37,restarts=0")
+    every = kk.infer(graph, "mf:tol=0,max_iter=37,restarts=0")
     assert (every.iterations, every.converged) == (37, False)
 
 

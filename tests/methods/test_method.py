@@ -63,7 +63,7 @@ def test_the_text_of_any_method_names_it_fully(name: str) -> None:
 @pytest.mark.parametrize("damping", [0.0, 0.5, 0.9])
 def test_no_method_advises_what_was_tried(text: str, damping: float) -> None:
     joiner = "," if ":" in text else ":"
-    limit = "" if text == "is-bp" else ",max_iterations=1"
+    limit = "" if text == "is-bp" else ",max_iter=1"
     graph = kk.grid(3, 3, seed=0, coupling=3.0)
     tried = f"{text}{joiner}damping={damping}{limit}"
     beliefs = kk.infer(graph, tried, budget=kk.Budget(iterations=1))
@@ -92,7 +92,7 @@ def test_every_option_can_be_written_in_a_text(name: str) -> None:
         ("bp:dampin=0.5", "did you mean 'damping'"),
         ("bp:damping", "not of the form option=value"),
         ("bp:damping=half", "cannot be 'half'; it takes a number"),
-        ("bp:max_iterations=1.5", "it takes a whole number"),
+        ("bp:max_iter=1.5", "it takes a whole number"),
         ("bp:damping=1", r"must be in \[0, 1\), got 1"),
         ("bp:damping=nan", r"must be in \[0, 1\)"),
         ("bp:damping=0.1,damping=0.2", "given twice"),
@@ -110,9 +110,9 @@ def test_options_are_checked_when_built() -> None:
     with pytest.raises(MethodError, match="option damping"):
         kk.BeliefPropagation(damping=-0.1)
     with pytest.raises(MethodError, match="whole number"):
-        kk.BeliefPropagation(max_iterations=3.5)  # type: ignore[arg-type]
+        kk.BeliefPropagation(max_iter=3.5)  # type: ignore[arg-type]
     with pytest.raises(MethodError, match="whole number"):
-        kk.BeliefPropagation(max_iterations=True)
+        kk.BeliefPropagation(max_iter=True)
     assert kk.BeliefPropagation(damping=0).damping == 0.0
     assert kk.BeliefPropagation(damping_end=None).damping_end is None
     ranges = {f.name: option_range(f) for f in dataclasses.fields(kk.BeliefPropagation)}

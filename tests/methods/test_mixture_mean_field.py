@@ -235,7 +235,7 @@ def test_gradient_of_the_second_form(seed: int) -> None:
 def test_gradients_and_exact_entropy_only_raise_the_bound() -> None:
     graph = random_model(np.random.default_rng(11), 6, 12, 2, 2, scale=2.0)
     exact = enumerate_exact(graph)[0]
-    options = "components=3,start=grow,max_iterations=30"
+    options = "components=3,start=grow,max_iter=30"
     plain = kk.infer(graph, f"mixture-mf:{options}").log_z
     gradients = kk.infer(graph, f"mixture-mf:{options},form=eliminated").log_z
     true_entropy = kk.infer(graph, f"mixture-mf:{options},entropy=exact").log_z

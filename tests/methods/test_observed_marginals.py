@@ -136,7 +136,7 @@ def test_exact_methods_are_exact(method: str, seed: int) -> None:
         with pytest.raises(EvidenceError, match="contradict"):
             kk.infer(graph, method, evidence=targets)
         return
-    options = ("," if ":" in method else ":") + "tol=1e-11,max_iterations=100000"
+    options = ("," if ":" in method else ":") + "tol=1e-11,max_iter=100000"
     found = kk.infer(graph, method + options, evidence=targets)
     assert found.converged
     assert found.log_z == pytest.approx(log_z, abs=1e-8)
@@ -301,7 +301,7 @@ def test_dual_is_monotone(method: str, seed: int) -> None:  # T13
 
 
 def test_scaled_variable_matches_at_once() -> None:
-    found = kk.infer(CHAIN, "is:solver=scaling,max_iterations=2", evidence=CHAIN_TARGETS)
+    found = kk.infer(CHAIN, "is:solver=scaling,max_iter=2", evidence=CHAIN_TARGETS)
     assert not found.converged
     np.testing.assert_allclose(found[0], [0.3, 0.7], atol=1e-12)
     one = kk.infer(CHAIN, "gis", evidence={0: [0.3, 0.7]})
@@ -480,7 +480,7 @@ def test_inner_failure_is_said() -> None:
     found = kk.infer(graph, "is-bp:inner_iterations=200", evidence={0: [0.5, 0.5]})
     assert not found.converged and found.stopped == "diverged"
     assert "belief propagation did not converge" in found.warnings[0]
-    loopy = kk.infer(graph, "loopy-is:max_iterations=100", evidence={0: [0.5, 0.5]})
+    loopy = kk.infer(graph, "loopy-is:max_iter=100", evidence={0: [0.5, 0.5]})
     assert not loopy.converged and "ups" in loopy.warnings[0]
 
 
@@ -523,5 +523,5 @@ def test_many_tilts_are_refreshed_once(monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setattr(TableMessages, "refresh", counted)
     evidence = {v: [0.4, 0.6] for v in range(50)}
-    found = kk.infer(kk.grid(10, 10, seed=0), "gis-bp:max_iterations=3", evidence=evidence)
+    found = kk.infer(kk.grid(10, 10, seed=0), "gis-bp:max_iter=3", evidence=evidence)
     assert len(calls) <= found.iterations + 2

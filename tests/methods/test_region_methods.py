@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import itertools
 import json
+import tracemalloc
 
 import numpy as np
 import pytest
@@ -121,11 +122,41 @@ def test_messages_that_enter_too_many_beliefs_are_refused_before_they_are_listed
         kk.infer(hub(1000), "gbp", budget=Budget(bytes=20_000_000))
 
 
+def relational(people: int) -> kk.FactorGraph:
+    """A variable for each person and each ordered pair, a factor for each pair with its people."""
+    rng = np.random.default_rng(0)
+    pairs = [(a, b) for a in range(people) for b in range(people) if a != b]
+    factors = [((people + k, a, b), rng.uniform(0.5, 1, 8)) for k, (a, b) in enumerate(pairs)]
+    return kk.FactorGraph([2] * (people + len(pairs)), factors)
+
+
+@pytest.mark.parametrize("method", ["gbp", "kikuchi"])
+@pytest.mark.parametrize("model", [relational(60), hub(800)], ids=["relational", "hub"])
+def test_memory_is_kept_where_variables_have_many_factors(
+    model: kk.FactorGraph, method: str
+) -> None:
+    """Also while the regions are found, and while the result is read."""
+    kk.infer(hub(10), method)  # compiles
+    runs = 0
+    for most in (5e6, 20e6, 40e6):
+        tracemalloc.start()
+        try:
+            kk.infer(model, method, budget=Budget(bytes=int(most), iterations=2))
+            runs += 1
+        except BudgetError as error:
+            assert "but the budget is" in str(error)
+        finally:
+            peak = tracemalloc.get_traced_memory()[1]
+            tracemalloc.stop()
+        assert peak < 1.1 * most + 8e6  # Python's lists of factors and pairs
+    assert runs > 0
+
+
 def test_the_clock_ends_a_sweep_in_the_middle(monkeypatch) -> None:
     graph = hub(10)
-    whole = kk.infer(graph, "gbp:max_iterations=3,tol=0")
+    whole = kk.infer(graph, "gbp:max_iter=3,tol=0")
     monkeypatch.setattr("kikuchi.engines.regions.engine._STATES_AT_ONCE", 50)
-    pieces = kk.infer(graph, "gbp:max_iterations=3,tol=0")
+    pieces = kk.infer(graph, "gbp:max_iter=3,tol=0")
     np.testing.assert_array_equal(pieces.flat_marginals, whole.flat_marginals)
     late = Budget(seconds=1e-9).start()
     beliefs = beliefs_of(kk.region_graph(graph, "auto"))
@@ -165,7 +196,7 @@ def test_reference_grids(shared, name: str, log_z: float, error: float) -> None:
 def test_kikuchi_equals_generalised_bp_where_that_converges() -> None:
     for seed in range(3):
         graph = kk.grid(4, 4, seed=seed, coupling=0.4, field=0.5)
-        gbp = kk.infer(graph, "gbp:regions=faces,tol=1e-12,damping=0.7,max_iterations=5000")
+        gbp = kk.infer(graph, "gbp:regions=faces,tol=1e-12,damping=0.7,max_iter=5000")
         double = kk.infer(graph, "kikuchi:regions=faces,tol=1e-12")
         assert gbp.converged
         assert double.converged
@@ -177,14 +208,14 @@ def test_kikuchi_equals_generalised_bp_where_that_converges() -> None:
 def test_the_free_energy_never_rises_when_the_inner_loop_is_run_out() -> None:
     for seed in range(3):
         graph = kk.grid(4, 4, seed=seed, coupling=1.5, field=0.1)
-        beliefs = kk.infer(graph, "kikuchi:regions=faces,inner=3000,tol=1e-10,max_iterations=60")
+        beliefs = kk.infer(graph, "kikuchi:regions=faces,inner=3000,tol=1e-10,max_iter=60")
         log_z = np.array(beliefs.trace.objective)
         assert np.all(np.diff(log_z) > -1e-8)
 
 
 def test_divergence_returns_the_best_point_and_says_so() -> None:
     graph = kk.grid(8, 8, seed=1, coupling=2.0, field=0.1)
-    beliefs = kk.infer(graph, "gbp:regions=faces,damping=0,schedule=parallel,max_iterations=60")
+    beliefs = kk.infer(graph, "gbp:regions=faces,damping=0,schedule=parallel,max_iter=60")
     assert not beliefs.converged
     assert beliefs.stopped == "diverged"
     assert np.isfinite(beliefs.log_z)
@@ -330,7 +361,7 @@ def bayesian_network(seed: int, n: int = 37) -> kk.FactorGraph:
 def test_cycles_that_are_not_robust_come_with_a_warning() -> None:
     network = bayesian_network(1)
     for method in ("gbp", "kikuchi"):
-        found = kk.infer(network, f"{method}:regions=loops:4,max_iterations=3")
+        found = kk.infer(network, f"{method}:regions=loops:4,max_iter=3")
         assert any("not tree-robust" in warning for warning in found.warnings)
         single = kk.FactorGraph([2], [((0,), [1.0, 3.0])])
         for model in (kk.grid(4, 4, seed=0), kk.random_tree(5, seed=0), single):

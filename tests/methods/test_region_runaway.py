@@ -86,7 +86,7 @@ def test_memory_of_the_messages_is_asked_for() -> None:
 
 
 def test_advice_of_the_method_itself() -> None:
-    stopped = infer(grid(6, 6, field=0.1), "kikuchi:regions=faces,max_iterations=3")
+    stopped = infer(grid(6, 6, field=0.1), "kikuchi:regions=faces,max_iter=3")
     assert not stopped.converged and "smaller regions" in stopped.warnings[0]
-    diverged = infer(grid(6, 6, field=0.1), "gbp:regions=faces,max_iterations=3")
+    diverged = infer(grid(6, 6, field=0.1), "gbp:regions=faces,max_iter=3")
     assert "kikuchi" in diverged.warnings[0]

@@ -370,7 +370,7 @@ def test_zeros_exclude_states_for_good() -> None:
 def test_strong_couplings_and_large_tables_stay_finite() -> None:
     strong = kk.grid(4, 4, coupling=300.0, field=300.0, seed=0)
     log_z = kk.infer(strong, "jt").log_z
-    for text in ("trw:max_iterations=200", "trw:appearances=optimised,max_iterations=200"):
+    for text in ("trw:max_iter=200", "trw:appearances=optimised,max_iter=200"):
         beliefs = kk.infer(strong, text)
         assert log_z - 1e-8 <= beliefs.log_z_upper < 1.5 * log_z
         json.dumps(beliefs.to_dict(), allow_nan=False)

@@ -116,7 +116,7 @@ def test_thesis_lattices_agree_between_methods(seed: int) -> None:  # T16
     assert first.converged
     assert np.all(np.diff(first.trace.objective) >= -1e-9)
     check_consistent(first)
-    for method in ("ups:clamps=columns", "ups:clamps=greedy", "bo", "loopy-is:max_iterations=500"):
+    for method in ("ups:clamps=columns", "ups:clamps=greedy", "bo", "loopy-is:max_iter=500"):
         found = kk.infer(graph, method, evidence=targets)
         assert found.converged, method
         assert found.log_z == pytest.approx(first.log_z, abs=1e-8)
@@ -224,7 +224,7 @@ def test_clamping_splits_the_free_energy() -> None:  # T15, Theorem 5.6.1 with E
         factors.append((scope, graph.table(a)))
     split = FactorGraph(cards, factors)
     assert split.is_forest
-    parts = kk.infer(split, "is:tol=1e-8,max_iterations=100000", evidence=copies)
+    parts = kk.infer(split, "is:tol=1e-8,max_iter=100000", evidence=copies)
     constant = 0.0
     for v, target in targets.items():
         constant += (1 - len(graph.neighbours(v))) * float((target * np.log(target)).sum())

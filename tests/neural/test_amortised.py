@@ -119,6 +119,6 @@ def test_what_is_refused() -> None:
     with pytest.raises(KikuchiError, match="at least 5 graphs"):
         train_messages(grid, 2)
     with pytest.raises(KikuchiError, match="did not converge"):
-        train_messages(grid, 5, method="bp:max_iterations=1")
+        train_messages(grid, 5, method="bp:max_iter=1")
     with pytest.raises(KikuchiError, match="buckets"):
         train_messages(lambda s: grid(s, 4 if s else 9), 5)

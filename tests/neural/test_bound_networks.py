@@ -187,7 +187,7 @@ def test_seconds_end_a_turn_of_many_steps() -> None:
 
 def test_a_turn_of_many_steps_is_that_of_one_training() -> None:
     """Looking at the clock in between changes nothing."""
-    fit = AmortisedBound(network_steps=23, max_iterations=1, noise=0.0).fit(MODEL, ROWS)
+    fit = AmortisedBound(network_steps=23, max_iter=1, noise=0.0).fit(MODEL, ROWS)
     networks = BoundNetworks(MODEL)
     networks.train(TABLES, ROWS, steps=23)
     assert fit.diagnostics["certified_lower"] == networks.lower(TABLES, ROWS)

@@ -191,7 +191,7 @@ def test_memory_does_not_grow_with_sweeps() -> None:
     graph = kk.grid(6, 6, seed=1, coupling=0.8)
 
     def peak(damping: float) -> tuple[int, int]:
-        method = f"bp:damping={damping},max_iterations=100000"
+        method = f"bp:damping={damping},max_iter=100000"
         f = jax.grad(lambda t: marginals(graph.with_log_tables(t), method)[0])
         f(graph.log_tables)
         tracemalloc.start()
@@ -211,16 +211,16 @@ def test_memory_does_not_grow_with_sweeps() -> None:
 def test_no_gradient_of_what_has_not_converged() -> None:
     graph = kk.grid(4, 4, seed=1)
     with pytest.raises(KikuchiError, match="did not converge"):
-        log_z(graph, "bp:max_iterations=1")
+        log_z(graph, "bp:max_iter=1")
     with pytest.raises(Exception, match="did not converge"):
-        jax.jit(jax.grad(lambda t: log_z(graph.with_log_tables(t), "bp:max_iterations=1")))(
+        jax.jit(jax.grad(lambda t: log_z(graph.with_log_tables(t), "bp:max_iter=1")))(
             graph.log_tables
         )
 
 
 @pytest.mark.parametrize(
     "method",
-    ["trw:max_iterations=1", "kikuchi:regions=faces,max_iterations=1", "mf:max_iterations=1"],
+    ["trw:max_iter=1", "kikuchi:regions=faces,max_iter=1", "mf:max_iter=1"],
 )
 def test_beliefs_that_have_not_converged_are_refused_by_every_method(method: str) -> None:
     graph = kk.grid(4, 4, seed=1)
@@ -234,7 +234,7 @@ def test_one_bad_row_of_a_batch_is_refused() -> None:
     """No row of a batch is answered as if all were well."""
     graph = kk.grid(3, 3, seed=1, coupling=0.5)
     strong = kk.grid(3, 3, seed=1, coupling=8.0, field=0.01).log_tables
-    method = "bp:max_iterations=30"
+    method = "bp:max_iter=30"
     batched = jax.vmap(lambda t: log_z(graph.with_log_tables(t), method))
     assert np.all(np.isfinite(batched(np.stack([graph.log_tables, 0.5 * graph.log_tables]))))
     with pytest.raises(Exception, match="did not converge"):  # JAX may say so when it is read
@@ -489,7 +489,7 @@ def test_torch_keeps_the_kind_of_its_numbers_and_refuses_what_jax_does() -> None
     with pytest.raises(RuntimeError, match="does not require grad"):
         slope.sum().backward()
     with pytest.raises(KikuchiError, match="did not converge"):
-        torch_beliefs(graph, single, "bp:max_iterations=1")
+        torch_beliefs(graph, single, "bp:max_iter=1")
     with pytest.raises(ModelError, match="factor 0, entry"):
         torch_beliefs(graph, single * torch.nan, "bp")
 

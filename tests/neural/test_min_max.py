@@ -35,7 +35,7 @@ def loss(graph: kk.FactorGraph, rows: np.ndarray = ROWS) -> float:
 def network() -> kk.Fit:
     learner = RegionMinMax(
         regions="faces", embedding=16, rate=0.01, learning_rate=0.05, decay=0.02,
-        max_iterations=120,
+        max_iter=120,
     )  # fmt: skip
     return learner.fit(FLAT, ROWS)
 
@@ -59,7 +59,7 @@ def test_turns_end_where_region_learning_does() -> None:
     """At a stationary point of both the beliefs of the factors are the counts of the data."""
     fit = RegionMinMax(
         regions="faces", network="none", rate=0.1, learning_rate=0.05, decay=0.05,
-        penalty=20.0, l2=0.01, tol=0.004, max_iterations=3000,
+        penalty=20.0, l2=0.01, tol=0.004, max_iter=3000,
     ).fit(FLAT, ROWS)  # fmt: skip
     regions = kk.GradientML(inference="kikuchi:regions=faces", l2=0.01, tol=1e-4)
     wanted = regions.fit(FLAT, ROWS)
@@ -78,7 +78,7 @@ def test_stopping_is_no_convergence(network: kk.Fit) -> None:
 def test_many_steps_in_a_turn_need_a_rate_that_falls() -> None:
     """With the beliefs held, 160 steps as in the thesis go too far at any rate that stays."""
     many = replace(
-        FREE, learning_rate=0.0015, model_steps=160, batch=100, network_steps=200, max_iterations=60
+        FREE, learning_rate=0.0015, model_steps=160, batch=100, network_steps=200, max_iter=60
     )
     best = kk.learn(FLAT, ROWS, "gradient").graph
     fits = [replace(many, decay=decay).fit(FLAT, ROWS, score=False) for decay in (0.0, 0.3)]

@@ -52,8 +52,8 @@ def test_network_gradient_is_that_of_the_energy() -> None:
 
 def test_network_and_free_tables_reach_the_same_minimum() -> None:
     graph = kk.grid(3, 3, seed=4, coupling=0.7, field=0.3)
-    network = kk.infer(graph, "renn:regions=faces,max_iterations=400")
-    free = kk.infer(graph, "renn:regions=faces,network=none,rate=0.05,max_iterations=1000")
+    network = kk.infer(graph, "renn:regions=faces,max_iter=400")
+    free = kk.infer(graph, "renn:regions=faces,network=none,rate=0.05,max_iter=1000")
     assert network.log_z == pytest.approx(free.log_z, abs=0.03)
     np.testing.assert_allclose(network.flat_marginals, free.flat_marginals, atol=0.02)
 
@@ -61,7 +61,7 @@ def test_network_and_free_tables_reach_the_same_minimum() -> None:
 def test_one_root_that_holds_everything_is_exact() -> None:
     """LIU-I14: with a single region the energy is the exact one."""
     graph = kk.FactorGraph([2, 3, 2], [((0, 1, 2), np.arange(1.0, 13.0))])
-    beliefs = kk.infer(graph, "bethe-net:max_iterations=600,rate=0.01")
+    beliefs = kk.infer(graph, "bethe-net:max_iter=600,rate=0.01")
     exact = kk.infer(graph, "jt")
     assert beliefs.log_z == pytest.approx(exact.log_z, abs=1e-3)
     np.testing.assert_allclose(beliefs.flat_marginals, exact.flat_marginals, atol=0.01)
@@ -78,10 +78,10 @@ def test_a_small_penalty_overestimates_log_z() -> None:
 
 def test_models_of_like_size_share_one_compilation() -> None:
     step = _functions().step
-    kk.infer(kk.grid(3, 3, seed=0), "bethe-net:max_iterations=3")
+    kk.infer(kk.grid(3, 3, seed=0), "bethe-net:max_iter=3")
     before = step._cache_size()
     for rows, cols in ((2, 3), (3, 3), (2, 4), (3, 4)):
-        kk.infer(kk.grid(rows, cols, seed=1), "renn:regions=bethe,max_iterations=3")
+        kk.infer(kk.grid(rows, cols, seed=1), "renn:regions=bethe,max_iter=3")
     sizes = step._cache_size() - before
     assert sizes <= 2  # 32 roots, and 16
 
@@ -96,7 +96,7 @@ def test_budget_and_best_so_far() -> None:
 
 
 @pytest.mark.parametrize(
-    "inner", ["renn:regions=faces,max_iterations=80,rate=0.01", "renn:network=none,rate=0.1"]
+    "inner", ["renn:regions=faces,max_iter=80,rate=0.01", "renn:network=none,rate=0.1"]
 )
 def test_learning_with_the_network_inside(inner: str) -> None:
     """LIU-L4: the beliefs of the inner minimum in the gradient of the outer maximum."""

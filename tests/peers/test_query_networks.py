@@ -12,7 +12,7 @@ import pytest
 
 import kikuchi as kk
 from kikuchi.methods.junction_tree import JunctionTree
-from kikuchi.query.cache import cache_of
+from kikuchi.queries.cache import cache_of
 
 QUICK = ("asia", "alarm", "sachs", "insurance", "win95pts")
 ONLY_OURS = ("munin1", "link")  # pyAgrum needs gigabytes, or minutes

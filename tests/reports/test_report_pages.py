@@ -143,7 +143,7 @@ def test_a_page_without_bounds_has_no_picture_of_them(grid: kk.FactorGraph, tmp_
 
 
 def test_not_converged_is_prominent(grid: kk.FactorGraph, tmp_path: Path) -> None:
-    beliefs = kk.infer(grid, "bp:max_iterations=2")
+    beliefs = kk.infer(grid, "bp:max_iter=2")
     path = tmp_path / "run.html"
     infer_report(beliefs, path)
     page = check_self_contained(path)
@@ -154,7 +154,7 @@ def test_not_converged_is_prominent(grid: kk.FactorGraph, tmp_path: Path) -> Non
 def test_not_converged_is_said_even_if_the_method_does_not_warn(
     grid: kk.FactorGraph, tmp_path: Path
 ) -> None:
-    silent = dataclasses.replace(kk.infer(grid, "bp:max_iterations=2"), warnings=())
+    silent = dataclasses.replace(kk.infer(grid, "bp:max_iter=2"), warnings=())
     path = tmp_path / "run.html"
     infer_report(silent, path)
     text = check_self_contained(path).text
@@ -202,7 +202,7 @@ def test_names_cannot_steer_the_page(tmp_path: Path) -> None:
 
 def test_a_large_grid_stays_below_a_megabyte(tmp_path: Path) -> None:
     graph = kk.grid(300, 300, seed=0, coupling=0.3, field=0.3)
-    beliefs = kk.infer(graph, "bp:max_iterations=8")
+    beliefs = kk.infer(graph, "bp:max_iter=8")
     path = tmp_path / "big.html"
     infer_report(beliefs, path, beliefs)
     page = check_self_contained(path)
@@ -254,7 +254,7 @@ def test_writing_is_atomic_and_errors_are_ours(grid: kk.FactorGraph, tmp_path: P
 
 
 def test_a_page_of_a_comparison(grid: kk.FactorGraph, tmp_path: Path) -> None:
-    methods = ["jt", "bp", "mf", "gibbs:sweeps=200", "bp:schedule=tree", "bp:max_iterations=1"]
+    methods = ["jt", "bp", "mf", "gibbs:sweeps=200", "bp:schedule=tree", "bp:max_iter=1"]
     result = compare(grid, methods)
     path = tmp_path / "compare.html"
     compare_report(result, path, model="grid.uai", command="kikuchi compare grid.uai")
@@ -262,7 +262,7 @@ def test_a_page_of_a_comparison(grid: kk.FactorGraph, tmp_path: Path) -> None:
     for row in result.rows:
         assert row.method in page.text
     assert "bp:schedule=tree gave no answer" in page.text
-    assert "bp:max_iterations=1: not converged" in page.text
+    assert "bp:max_iter=1: not converged" in page.text
     assert page.tags.count("svg") >= 5
 
 
@@ -329,7 +329,7 @@ def test_a_page_of_a_learnt_network_begins_with_its_arrows_and_tables(tmp_path: 
     places = [text.index(word) for word in words]
     assert places == sorted(places)
     assert f"{fit.graph.cpt('lung')[{'smoke': 'yes'}]['yes']:.4g}" in text
-    assert "Settings prior=1" in text and "max_iterations" not in text
+    assert "Settings prior=1" in text and "max_iter" not in text
     assert f"BIC {structure_score(fit.graph, rows, 'bic'):.3f}" in text
 
 

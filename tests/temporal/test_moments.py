@@ -263,7 +263,7 @@ def test_gradient_of_the_evidence_and_its_ascent() -> None:
         )
         assert np.isclose(slope[i], (high - low) / 2e-4, rtol=1e-3, atol=1e-2)
     begin = MomentSSM(walk.updated(transition=[[0.4]]), "poisson")
-    em, up = begin.fit_em(y, tol=1e-6, max_iterations=200), begin.fit_gradient(y)
+    em, up = begin.fit_em(y, tol=1e-6, max_iter=200), begin.fit_gradient(y)
     assert up.log_likelihood(y) > begin.log_likelihood(y) + 1
     assert abs(up.log_likelihood(y) - em.log_likelihood(y)) < 0.1
     with pytest.raises(KikuchiError, match="not singular"):

@@ -83,7 +83,7 @@ def by_name(graph: FactorGraph, known: Mapping[int, Any]) -> dict[int | str, Any
 
 def given_text(graph: FactorGraph, states: dict[int, int]) -> str:
     """Observed states in one line."""
-    from kikuchi.query.question import state_labels
+    from kikuchi.queries.question import state_labels
 
     pairs = [f"{graph.label(v)}={state_labels(graph, v)[k]}" for v, k in states.items()]
     return ", ".join(pairs) or "nothing"

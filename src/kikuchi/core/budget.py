@@ -28,7 +28,7 @@ Function = TypeVar("Function", bound=Callable[..., Any])
 class Budget:
     """Limits of one run; `None` means no limit of that kind.
 
-    `iterations` lowers a method's own `max_iterations`, never raises it. `seconds` count from the
+    `iterations` lowers a method's own `max_iter`, never raises it. `seconds` count from the
     start, set-up and planning included, compiling and loading loops not; iterations end with
     the best answer so far, a set-up that takes longer with an error. `bytes` bounds what a run adds
     to the memory of the process; methods refuse beforehand, with the figure.

@@ -97,7 +97,7 @@ def alpha_projection(
     *,
     start: list[Array] | None = None,
     tol: float = 1e-12,
-    max_iterations: int = 10_000,
+    max_iter: int = 10_000,
 ) -> tuple[list[Array], bool]:
     """A product of marginals that is a stationary point of D_alpha(p || .), and whether it was met.
 
@@ -109,7 +109,7 @@ def alpha_projection(
     `p` is a table with one axis for each variable; q starts uniform, or at `start`.
 
     `alpha` is the order; the iteration ends when no marginal moves more than `tol`, or after
-    `max_iterations`.
+    `max_iter`.
 
     >>> q, met = alpha_projection([[0.4, 0.1], [0.1, 0.4]], 1.0)
     >>> [m.round(6).tolist() for m in q], met
@@ -130,7 +130,7 @@ def alpha_projection(
         if start is None
         else [np.array(m) for m in start]
     )
-    for _ in range(max_iterations):
+    for _ in range(max_iter):
         moved = _projected(log_p, q, alpha)
         change = max(float(np.abs(new - old).max()) for new, old in zip(moved, q, strict=True))
         q = moved

@@ -178,7 +178,7 @@ class DualAscent:
             solution.warnings.append(
                 f"not converged: a marginal is still {self.residual:.2g} from its target; targets "
                 "that contradict each other or the zeros of the model would explain it, else allow "
-                "more max_iterations"
+                "a larger max_iter"
             )
         return solution
 

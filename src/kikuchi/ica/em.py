@@ -112,8 +112,8 @@ def posterior_within_em(posterior: Posterior, optimiser: str = "em") -> Posterio
         fields |= {"draws": min(posterior.draws, _DRAWS), "numbered": True}
     if hasattr(posterior, "tol"):
         fields["tol"] = max(posterior.tol, tol)
-    if hasattr(posterior, "max_iterations"):
-        fields["max_iterations"] = min(posterior.max_iterations, sweeps)
+    if hasattr(posterior, "max_iter"):
+        fields["max_iter"] = min(posterior.max_iter, sweeps)
     return replace(posterior, **fields) if fields else posterior
 
 

@@ -74,15 +74,13 @@ class AdaptiveTap(Method):
 
     damping: float = option(0.3, "fraction of each step that is not made, at first", low=0, below=1)
     tol: float = option(1e-9, "largest difference of a mean or variance to stop at", low=0)
-    max_iterations: int = option(1000, "most sweeps over all variables", low=1)
+    max_iter: int = option(1000, "most sweeps over all variables", low=1)
 
     def _solve(self, graph: FactorGraph, run: MethodRun) -> Solution:
         model = spin_model(graph, self.name)
         _require_memory(model.size, run.clock.budget)
         iteration = _CavityIteration(self, model, run.clock)
-        ended = iterate(
-            iteration.step, iteration.state, run, tol=self.tol, limit=self.max_iterations
-        )
+        ended = iterate(iteration.step, iteration.state, run, tol=self.tol, limit=self.max_iter)
         return iteration.solution(graph, ended.iterations, ended.converged)
 
 
@@ -182,7 +180,7 @@ class _CavityIteration:
             solution.warnings.append(
                 f"not converged: single and joint moments differ by {self.residual:.2g}; the best "
                 f"point is answered: try {more_damping(self.method.damping)} or more "
-                "max_iterations, or use tap or bp"
+                "max_iter, or use tap or bp"
             )
         if pairs.excess > _SMALL_EXCESS:
             solution.warnings.append(

@@ -80,7 +80,7 @@ class AlphaBP(PowerMethod):
     )
     damping: float = option(0.0, "further weight on the old message", low=0, below=1)
     tol: float = option(1e-9, "largest change of a message to stop at; 0 runs on", low=0)
-    max_iterations: int = option(1000, "most sweeps over all messages", low=1)
+    max_iter: int = option(1000, "most sweeps over all messages", low=1)
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "alpha", numbers_text(self.name, "alpha", self.alpha))

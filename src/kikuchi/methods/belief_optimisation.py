@@ -64,7 +64,7 @@ class BeliefOptimisation(BinaryPairwiseMethod):
     takes_observed_marginals: ClassVar[bool] = True
 
     tol: float = option(1e-9, "largest change that a fixed-point update would make", above=0)
-    max_iterations: int = option(2000, "most steps of each start", low=1)
+    max_iter: int = option(2000, "most steps of each start", low=1)
 
     def _solve(self, graph: FactorGraph, run: MethodRun) -> Solution:
         bits = boltzmann_parameters(graph)
@@ -220,7 +220,7 @@ class _RestartedDescent:
 
     def _from(self, logits: Array) -> None:
         """All temperatures from high to 1, each begun where the last ended."""
-        self.limit = self.done + self.method.max_iterations
+        self.limit = self.done + self.method.max_iter
         strongest = float(np.abs(self.energy.weights).max(initial=0.0))
         coolings = max(0, math.ceil(math.log2(max(strongest, 1.0) / _SMOOTH)))
         for k in range(coolings, -1, -1):
@@ -322,7 +322,7 @@ class _RestartedDescent:
         if not converged:
             solution.warnings.append(
                 f"not converged: a fixed-point update would still change a marginal by "
-                f"{self.energy.residual:.2g}; allow more max_iterations or time"
+                f"{self.energy.residual:.2g}; raise max_iter or allow more time"
             )
         if len(self.minima) <= self.method.restarts:
             solution.warnings.append(

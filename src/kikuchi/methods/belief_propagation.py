@@ -71,7 +71,7 @@ class BeliefPropagation(EngineMethod):
     )
     damping: float = option(0.0, "weight on the old message", low=0, below=1)
     tol: float = option(1e-9, "largest change of a message to stop at; 0 runs on", low=0)
-    max_iterations: int = option(1000, "most sweeps over all messages", low=1)
+    max_iter: int = option(1000, "most sweeps over all messages", low=1)
     mode: Literal["sum", "max"] = option("sum", "marginals, or max-marginals and a best state")
     damping_kind: Literal["linear", "geometric"] = option(
         "linear", "mix probabilities, or their logarithms"
@@ -116,7 +116,7 @@ class BeliefPropagation(EngineMethod):
         if run.start is not None and run.reduced is not None:
             messages.state = run.start.messages(run.reduced)
         is_tree = self.schedule == "tree"
-        limit = 2 if is_tree else self.max_iterations
+        limit = 2 if is_tree else self.max_iter
         orders, traced = self._orders(messages.graph), self.trace_energy and self.mode == "sum"
         sweep = damped_sweeps(self, messages, run, orders, traced=traced)
         ended = iterate(sweep, Iterations(), run, tol=0.0 if is_tree else self.tol, limit=limit)
@@ -176,7 +176,7 @@ class BeliefPropagation(EngineMethod):
             residual = "" if self.schedule == "residual" else "schedule=residual, "
             solution.warnings.append(
                 f"not converged: a message still changes by {run.trace.last_residual:.2g}; "
-                f"try {more_damping(self.damping)}, {residual}or more max_iterations"
+                f"try {more_damping(self.damping)}, {residual}or a larger max_iter"
             )
         if self.mode == "sum":
             attach_uniqueness_certificate(messages.graph, solution)

@@ -44,7 +44,7 @@ class SweepOptions(Protocol):
         """Largest change of a message to stop at."""
 
     @property
-    def max_iterations(self) -> int:
+    def max_iter(self) -> int:
         """Most sweeps."""
 
 
@@ -67,7 +67,7 @@ def damped_sweeps(
     traced : record the Bethe log Z at every step.
     """
     limit, schedule, tol = (
-        run.clock.iterations(options.max_iterations),
+        run.clock.iterations(options.max_iter),
         options.schedule,
         options.tol,
     )

@@ -48,7 +48,7 @@ class FractionalBP(PowerMethod):
     )
     damping: float = option(0.0, "weight on the old log-message", low=0, below=1)
     tol: float = option(1e-9, "largest change of a message to stop at; 0 runs on", low=0)
-    max_iterations: int = option(1000, "most sweeps over all messages", low=1)
+    max_iter: int = option(1000, "most sweeps over all messages", low=1)
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "fraction", numbers_text(self.name, "fraction", self.fraction))

@@ -62,7 +62,7 @@ class GeneralisedBP(EngineMethod):
         "a poor fixed point",
     )
     tol: float = option(1e-9, "largest disagreement of beliefs to stop at; 0 runs on", low=0)
-    max_iterations: int = option(1000, "most sweeps over all edges", low=1)
+    max_iter: int = option(1000, "most sweeps over all edges", low=1)
 
     def _solve(self, graph: FactorGraph, run: MethodRun) -> Solution:
         engine, ended = self.settled(graph, run)
@@ -78,7 +78,7 @@ class GeneralisedBP(EngineMethod):
         parallel = self.schedule == "parallel"
         engine = PropagatedRegions(beliefs, parallel=parallel, clock=run.clock)
         start_regions(engine, run)
-        state, limit = _Beliefs(beliefs.b), self.max_iterations
+        state, limit = _Beliefs(beliefs.b), self.max_iter
         ended = iterate_to_best(self._sweep(engine), state, run, tol=self.tol, limit=limit)
         engine.rest()
         diverged = mark_diverged(beliefs, run) if ended.converged else False

@@ -40,7 +40,7 @@ class _ExactScaling(ObservedMarginalsMethod):
     edge_bytes: ClassVar[int] = 110
 
     tol: float = option(1e-9, "largest distance of a marginal from its target", above=0)
-    max_iterations: int = option(10000, "most scalings or steps", low=1)
+    max_iter: int = option(10000, "most scalings or steps", low=1)
     order: Order = option("min-fill", "elimination order of the junction tree")
     seed: int | None = option(None, "random ties in the elimination order", low=0)
 
@@ -49,7 +49,7 @@ class _ExactScaling(ObservedMarginalsMethod):
         plan = make_plan(tilted, self.order, self.seed, run.clock)
         engine = Tree(plan, run.clock, reuse=True)
         ascent = self._ascent(engine, graph, run)
-        ended = iterate(ascent.step, Iterations(), run, tol=self.tol, limit=self.max_iterations)
+        ended = iterate(ascent.step, Iterations(), run, tol=self.tol, limit=self.max_iter)
         solution = ascent.solution(run, ended.iterations, ended.converged)
         solution.log_z_upper = solution.log_z  # any value of the dual is a bound
         engine.unhurried()

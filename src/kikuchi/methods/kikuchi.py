@@ -50,7 +50,7 @@ class Kikuchi(EngineMethod):
     solver: Literal["double-loop", "penalty"] = option("double-loop", "how it is minimised")
     inner: int = option(1, "scaling sweeps in each outer step; grows when progress stops", low=1)
     tol: float = option(1e-9, "largest change of a belief to stop at; 0 runs on", low=0)
-    max_iterations: int = option(5000, "most outer steps, or gradient steps for penalty", low=1)
+    max_iter: int = option(5000, "most outer steps, or gradient steps for penalty", low=1)
 
     def _solve(self, graph: FactorGraph, run: MethodRun) -> Solution:
         if self.solver == "penalty":
@@ -81,13 +81,13 @@ class Kikuchi(EngineMethod):
             state.done += 1
             return Step(state.done, residual, engine.reached)
 
-        ended = iterate(step, Iterations(), run, tol=self.tol, limit=self.max_iterations)
+        ended = iterate(step, Iterations(), run, tol=self.tol, limit=self.max_iter)
         converged = ended.converged and not mark_diverged(beliefs, run)
         return engine, replace(ended, converged=converged, residual=run.trace.last_residual)
 
     def _by_penalty(self, beliefs: RegionBeliefs, run: MethodRun) -> Solution:
         penalised = PenalisedEnergy(beliefs)
-        iterations, converged = penalised.minimise(run, self.max_iterations, self.tol)
+        iterations, converged = penalised.minimise(run, self.max_iter, self.tol)
         ended = Ended(iterations, converged, beliefs.disagreement())
         solution = read_regions(beliefs, run, ended, _ADVICE)
         solution.diagnostics["penalty"] = penalised.weight

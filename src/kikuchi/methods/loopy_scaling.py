@@ -67,7 +67,7 @@ class LoopyScaling(ObservedMarginalsMethod):
     )
     anneal: int = option(2000, "iterations over which damping moves to damping_end", low=1)
     tol: float = option(1e-10, "largest change of a message to stop at; 0 runs on", low=0)
-    max_iterations: int = option(2000, "most sweeps over all messages", low=1)
+    max_iter: int = option(2000, "most sweeps over all messages", low=1)
     trace_energy: bool = option(False, "also record the Bethe log Z at every step")
 
     def _solve(self, graph: FactorGraph, run: MethodRun) -> Solution:
@@ -78,7 +78,7 @@ class LoopyScaling(ObservedMarginalsMethod):
         messages.clamp(*observed_marginals(graph, run.targets))
         orders = itertools.repeat(np.arange(graph.n_variables, dtype=np.uint32))
         sweep = damped_sweeps(self, messages, run, orders, traced=self.trace_energy)
-        ended = iterate(sweep, Iterations(), run, tol=self.tol, limit=self.max_iterations)
+        ended = iterate(sweep, Iterations(), run, tol=self.tol, limit=self.max_iter)
         marginals = messages.marginals()
         messages.refresh()
         solution = Solution(

@@ -78,7 +78,7 @@ class MeanField(EngineMethod):
     anneal_from: float = option(1.0, "temperature at which each start begins", low=1.0)
     anneal_sweeps: int = option(20, "sweeps in which the temperature falls to 1", low=1)
     tol: float = option(1e-9, "stop when no probability moves more than this in a sweep", low=0.0)
-    max_iterations: int = option(1000, "sweeps at most of each start", low=1)
+    max_iter: int = option(1000, "sweeps at most of each start", low=1)
     seed: int = option(0, "seed of the random starts and orders", low=0)
 
     def _solve(self, graph: FactorGraph, run: MethodRun) -> Solution:
@@ -139,7 +139,7 @@ class MeanFieldAscent(MultiStartAscent):
         if self.run.start is not None and self.run.reduced is not None:
             masses = np.maximum(self.run.start.marginals(self.run.reduced), _LEAST_START)
         self.engine.set(normalised(masses * self.alive, self.flat.state_offsets))
-        limit = self.done + self.method.max_iterations + self._preparation_sweeps
+        limit = self.done + self.method.max_iter + self._preparation_sweeps
         iterate(self._preparation(), Iterations(self.done), self.run, tol=0.0, limit=limit)
         if self.constraints.any and not self._enter_box():
             self.end_here()
@@ -217,7 +217,7 @@ class MeanFieldAscent(MultiStartAscent):
 
         def step(state: Iterations) -> Step:
             taken = state.done - first
-            left = self.method.max_iterations - taken
+            left = self.method.max_iter - taken
             # sweeps that the preparation left over may be taken too: the run knows the limit
             many = 1 if taken < _SINGLE_SWEEPS else max(1, min(left, self._chunk))
             sweeps, change = self.engine.sweeps(self._order(), np.ones(many), self.method.tol)
@@ -300,8 +300,8 @@ class MeanFieldAscent(MultiStartAscent):
             )
         elif not best.converged and not self.must_end:
             warnings.append(
-                f"mean field still moved by {best.residual:.1e} after {self.method.max_iterations} "
-                "sweeps; the bound holds, but raise max_iterations for a better one"
+                f"mean field still moved by {best.residual:.1e} after {self.method.max_iter} "
+                "sweeps; the bound holds, but raise max_iter for a better one"
             )
         if len(self.optima) < self.n_starts:
             warnings.append(f"the budget ended after {len(self.optima)} of {self.n_starts} starts")

@@ -104,7 +104,7 @@ class MixtureMeanField(Method):
     anneal_sweeps: int = option(8, "temperatures from there down to 1", low=1)
     tries: int = option(4, "candidates for each new component; random starts", low=1)
     tol: float = option(1e-7, "stop when no probability moves more than this in a sweep", low=0.0)
-    max_iterations: int = option(500, "sweeps at most for each number of components", low=1)
+    max_iter: int = option(500, "sweeps at most for each number of components", low=1)
     seed: int = option(0, "seed of the starts", low=0)
 
     def _solve(self, graph: FactorGraph, run: MethodRun) -> Solution:
@@ -241,7 +241,7 @@ class MixtureAscent(MultiStartAscent):
         )
 
     def _ascend(self, mixture: Mixture) -> None:
-        limit = self.done + self.method.max_iterations
+        limit = self.done + self.method.max_iter
         self._keep(mixture, self.take(self._step(mixture), self.method.tol, limit))
 
     def _step(self, mixture: Mixture) -> Callable[[Iterations], Step]:
@@ -269,7 +269,7 @@ class MixtureAscent(MultiStartAscent):
         """Maximise the bound without lambda over everything at once."""
         from kikuchi.engines.mean_field.mixture_gradient import maximise
 
-        mixture, evaluations = maximise(self.flat, self.best, self.method.max_iterations, self.run)
+        mixture, evaluations = maximise(self.flat, self.best, self.method.max_iter, self.run)
         self.done += evaluations
         self._keep(mixture, self.converged)
         self.bounds[-1] = self.best_bound

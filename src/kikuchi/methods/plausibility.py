@@ -29,8 +29,8 @@ from kikuchi.methods.belief_propagation import BeliefPropagation
 from kikuchi.methods.mean_field import MeanField
 from kikuchi.methods.method import Method
 
-_PROPAGATION = BeliefPropagation(max_iterations=100, tol=1e-4)
-_MEAN_FIELD = MeanField(restarts=0, max_iterations=20, tol=1e-4)
+_PROPAGATION = BeliefPropagation(max_iter=100, tol=1e-4)
+_MEAN_FIELD = MeanField(restarts=0, max_iter=20, tol=1e-4)
 _NEAR, _PART = 0.5, 0.25  # nats, and of what propagation adds to the lower bound
 _SLACK = 1e-6  # of log Z, or nats
 _TIME = 0.1  # part of the seconds left that the comparison may take

@@ -197,7 +197,7 @@ class _Expanded(Method):
     damping: float = option(0.0, "fraction of each move that is not made", low=0, below=1)
     restarts: int = option(2, "starts from mean-field solutions, after the first", low=0)
     tol: float = option(1e-10, "stop when no probability would move more than this", low=0)
-    max_iterations: int = option(2000, "most sweeps of each start", low=1)
+    max_iter: int = option(2000, "most sweeps of each start", low=1)
     seed: int = option(0, "seed of the random starts", low=0)
 
     @property
@@ -212,7 +212,7 @@ class _Expanded(Method):
             order=self._order,
             damping=self.damping,
             tol=self.tol,
-            limit=self.max_iterations,
+            limit=self.max_iter,
         )
         descent.from_starts(self.restarts, self.seed)
         return descent.solution(graph, self.name)
@@ -429,7 +429,7 @@ class ExpansionDescent:
         if not best.converged:
             warnings.append(
                 f"not converged: a probability would still move by {best.residual:.2g}; "
-                "allow more max_iterations or time"
+                "raise max_iter or allow more time"
             )
         if len(self.minima) < self.starts:
             warnings.append(f"the budget ended after {len(self.minima)} of {self.starts} starts")

@@ -55,7 +55,7 @@ class PowerOptions(Protocol):
         """Largest change of a message to stop at."""
 
     @property
-    def max_iterations(self) -> int:
+    def max_iter(self) -> int:
         """Most sweeps."""
 
 
@@ -96,8 +96,8 @@ def pass_messages(
     )
     if run.start is not None and run.reduced is not None:
         engine.state = run.start.messages(run.reduced, graph)
-    sweep = _sweeps(engine, method.damping, run.clock.iterations(method.max_iterations), method.tol)
-    state, limit = _SweptState(engine.messages), method.max_iterations
+    sweep = _sweeps(engine, method.damping, run.clock.iterations(method.max_iter), method.tol)
+    state, limit = _SweptState(engine.messages), method.max_iter
     ended = iterate_to_best(sweep, state, run, tol=method.tol, limit=limit)
     if not ended.converged:
         engine.set_messages(state.messages)

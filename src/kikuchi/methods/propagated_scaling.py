@@ -43,7 +43,7 @@ class PropagatedScaling(ObservedMarginalsMethod):
 
     damping: float = option(0.0, "weight on the old message", low=0, below=1)
     tol: float = option(1e-10, "largest distance of a marginal from its target", above=0)
-    max_iterations: int = option(10000, "most scalings", low=1)
+    max_iter: int = option(10000, "most scalings", low=1)
     inner_tol: float = option(1e-10, "largest change of a message in belief propagation", above=0)
     inner_iterations: int = option(2000, "most sweeps of belief propagation at a time", low=1)
 
@@ -75,7 +75,7 @@ class PropagatedScaling(ObservedMarginalsMethod):
             settled=settled,
             certifies=graph.is_forest,
         )
-        ended = iterate(ascent.step, Iterations(), run, tol=self.tol, limit=self.max_iterations)
+        ended = iterate(ascent.step, Iterations(), run, tol=self.tol, limit=self.max_iter)
         solution = ascent.solution(run, ended.iterations, ended.converged)
         orders = np.diff(graph.scope_offsets)
         solution.diagnostics["sweeps"] = sweeps

@@ -108,12 +108,12 @@ class SaddlePoint(BinaryPairwiseMethod):
     order: int = option(2, "cumulants that are added up", low=1, high=3)
     restarts: int = option(4, "random starts after the first; the best end wins", low=0)
     tol: float = option(1e-10, "stop when no probability would move more than this", low=0)
-    max_iterations: int = option(2000, "most sweeps of each start", low=1)
+    max_iter: int = option(2000, "most sweeps of each start", low=1)
 
     def _solve(self, graph: FactorGraph, run: MethodRun) -> Solution:
         model = spin_model(graph, self.name)
         descent = ExpansionDescent(
-            model, run, order=1, damping=0.0, tol=self.tol, limit=self.max_iterations
+            model, run, order=1, damping=0.0, tol=self.tol, limit=self.max_iter
         )
         descent.from_starts(self.restarts, self.seed)
         solution = descent.solution(graph, self.name)

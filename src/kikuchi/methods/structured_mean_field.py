@@ -83,7 +83,7 @@ class StructuredMeanField(Method):
     states: int = option(2**16, "states of a clique, at most (auto, tree)", low=2)
     restarts: int = option(0, "random starts after the naive and the uniform one", low=0)
     tol: float = option(1e-7, "stop when no clique belief moves more than this", low=0.0)
-    max_iterations: int = option(500, "sweeps at most of each start", low=1)
+    max_iter: int = option(500, "sweeps at most of each start", low=1)
     seed: int = option(0, "seed of the random starts", low=0)
 
     def __post_init__(self) -> None:
@@ -268,7 +268,7 @@ class StructuredAscent(MultiStartAscent):
 
     def ascend(self) -> None:
         """Sweeps until nothing moves."""
-        limit = self.done + self.method.max_iterations
+        limit = self.done + self.method.max_iter
         converged = self.take(self._step(), self.method.tol, limit)
         self.bounds[-1] = self.bound
         self._keep_best(converged, self.run.trace.last_residual)
@@ -329,7 +329,7 @@ class StructuredAscent(MultiStartAscent):
         if not best.converged and not self.must_end:
             warnings.append(
                 f"structured mean field still moved by {best.residual:.1e} after "
-                f"{self.method.max_iterations} sweeps; the bound holds, but raise max_iterations"
+                f"{self.method.max_iter} sweeps; the bound holds, but raise max_iter"
             )
         return Solution(
             marginals=layout.variable_marginals(best.beliefs),

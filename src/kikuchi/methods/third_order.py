@@ -157,7 +157,7 @@ class ThirdOrder(BinaryPairwiseMethod):
     certifies = ("lower",)
 
     tol: float = option(1e-6, "stop when no component of the gradient is larger", low=0)
-    max_iterations: int = option(500, "most steps of each start", low=1)
+    max_iter: int = option(500, "most steps of each start", low=1)
 
     def _solve(self, graph: FactorGraph, run: MethodRun) -> Solution:
         model = spin_model(graph, self.name)
@@ -186,7 +186,7 @@ class ThirdOrder(BinaryPairwiseMethod):
             return Step(state.done, descent.residual, model.constant - descent.value)
 
         if descent.residual > self.tol and not field.must_end:
-            limit = first + self.max_iterations
+            limit = first + self.max_iter
             ended = iterate(step, Iterations(first), run, tol=self.tol, limit=limit)
             field.done = max(ended.iterations, field.done)
         return -descent.value, descent.point, descent.residual <= self.tol
@@ -213,6 +213,6 @@ class ThirdOrder(BinaryPairwiseMethod):
         )
         if not converged:
             solution.warnings.append(
-                "not converged: the bound still rises; allow more max_iterations or time"
+                "not converged: the bound still rises; raise max_iter or allow more time"
             )
         return solution

@@ -88,7 +88,7 @@ class TreeReweighted(EngineMethod):
         "sequential", "order of updates: variable by variable, or all at once"
     )
     tol: float = option(1e-9, "largest change of a message to stop at; 0 runs on", low=0)
-    max_iterations: int = option(5000, "most sweeps over all messages", low=1)
+    max_iter: int = option(5000, "most sweeps over all messages", low=1)
     forests: int = option(100, "random forests of sampled appearances", low=1)
     rounds: int = option(50, "most changes of optimised appearances", low=0)
     gap: float = option(1e-2, "stop optimising when the bound can fall by less", low=0)
@@ -127,9 +127,7 @@ class TreeReweighted(EngineMethod):
     ) -> tuple[ReweightedDescent, Ended]:
         _require_seconds(graph, run, 0)
         descent = ReweightedDescent(self, graph, run, appearances)
-        iterations, converged = run.iterate(
-            descent.steps(), tol=self.tol, limit=self.max_iterations
-        )
+        iterations, converged = run.iterate(descent.steps(), tol=self.tol, limit=self.max_iter)
         descent.finish()
         return descent, Ended(iterations, converged, descent.residual)
 
@@ -167,7 +165,7 @@ class TreeReweighted(EngineMethod):
         if not ended.converged:
             solution.warnings.append(
                 f"not converged: a message still changes by {residual:.2g}; the upper "
-                "bound holds, more max_iterations would lower it"
+                "bound holds, a larger max_iter would lower it"
             )
         return solution
 

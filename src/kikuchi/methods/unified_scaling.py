@@ -79,7 +79,7 @@ class UnifiedScaling(Method):
     tol: float = option(
         1e-9, "largest change of a probability in one round of all sets to stop at", above=0
     )
-    max_iterations: int = option(10000, "most sets clamped", low=1)
+    max_iter: int = option(10000, "most sets clamped", low=1)
     max_walks: int = option(100000, "most walks over a tree in one iteration", low=1)
 
     def __post_init__(self) -> None:
@@ -108,9 +108,7 @@ class UnifiedScaling(Method):
             propagate_first=self.start == "bp",
             accelerate=self.accelerate,
         )
-        iterations, converged = run.iterate(
-            descent.steps(), tol=self.tol, limit=self.max_iterations
-        )
+        iterations, converged = run.iterate(descent.steps(), tol=self.tol, limit=self.max_iter)
         return descent.solution(iterations, converged)
 
     # ------------------------------------------------------------------ sets
@@ -192,7 +190,7 @@ class UnifiedTreeScaling(Method):
     takes_observed_marginals: ClassVar[bool] = True
 
     tol: float = option(1e-10, "largest distance of a marginal from its target", above=0)
-    max_iterations: int = option(1_000_000, "most walks over a tree", low=1)
+    max_iter: int = option(1_000_000, "most walks over a tree", low=1)
 
     def _solve(self, graph: FactorGraph, run: MethodRun) -> Solution:
         observed, _ = observed_marginals(graph, run.targets)
@@ -206,9 +204,7 @@ class UnifiedTreeScaling(Method):
     def _solved(self, graph: FactorGraph, run: MethodRun, mode: int) -> Solution:
         nothing = [np.zeros(graph.n_variables, dtype=bool)]
         descent = ClampedDescent(
-            graph, run, nothing, tol=self.tol, max_walks=self.max_iterations, mode=mode
+            graph, run, nothing, tol=self.tol, max_walks=self.max_iter, mode=mode
         )
-        iterations, converged = run.iterate(
-            descent.walks(), tol=self.tol, limit=self.max_iterations
-        )
+        iterations, converged = run.iterate(descent.walks(), tol=self.tol, limit=self.max_iter)
         return descent.solution(iterations, converged)

@@ -68,7 +68,7 @@ class WeightedMiniBuckets(Method):
     order: SplitOrder = option("min-split", "elimination order")
     orders: int = option(16, "orders that are tried, fewer where tables are large", low=1)
     tol: float = option(1e-5, "stop when ten iterations gain less than this many nats", low=0.0)
-    max_iterations: int = option(1000, "most steps of each search", low=0)
+    max_iter: int = option(1000, "most steps of each search", low=0)
     seed: int = option(0, "seed of the ties in the orders after the first", low=0)
 
     def _solve(self, graph: FactorGraph, run: MethodRun) -> Solution:

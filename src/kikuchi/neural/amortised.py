@@ -132,7 +132,7 @@ class MessageNetwork(PytreeModel):
         lower = _mean_field_bound(graph, marginals) if bracket else None
         upper = None
         if bracket:
-            method = parse_method(f"trw:max_iterations={_UPPER_SWEEPS}")
+            method = parse_method(f"trw:max_iter={_UPPER_SWEEPS}")
             upper = method.run(graph).log_z_upper
         if not np.all(np.isfinite(marginals)):
             raise KikuchiError("the message network answered numbers that are not finite")

@@ -35,7 +35,7 @@ class AmortisedBound(TurnLearner):
     >>> import kikuchi as kk
     >>> rbm = kk.boltzmann_graph({(0, 2): 0.5, (1, 2): -0.5}, [0.0, 0.0, 0.0])
     >>> rows = [[0, 0, -1], [1, 1, -1], [1, 1, -1], [0, 1, -1]]
-    >>> fit = AmortisedBound(max_iterations=20).fit(rbm, rows)
+    >>> fit = AmortisedBound(max_iter=20).fit(rbm, rows)
     >>> fit.diagnostics["certified_lower"] <= fit.log_likelihood
     True
     """

@@ -20,7 +20,7 @@ from kikuchi.methods.generalised_bp import read_regions
 from kikuchi.methods.method import Method, option
 from kikuchi.neural.region_energy import EnergyDescent, EnergySettings
 
-_ADVICE = "more max_iterations, a larger penalty, or kikuchi, which minimises the same energy"
+_ADVICE = "a larger max_iter or penalty, or kikuchi, which minimises the same energy"
 
 
 @dataclass(frozen=True)
@@ -41,7 +41,7 @@ class Renn(Method, EnergySettings):
 
     >>> import kikuchi as kk
     >>> grid = kk.grid(3, 3, seed=1, coupling=0.5)
-    >>> beliefs = kk.infer(grid, "renn:regions=faces,max_iterations=150")
+    >>> beliefs = kk.infer(grid, "renn:regions=faces,max_iter=150")
     >>> exact = kk.infer(grid, "jt")
     >>> bool(abs(beliefs.flat_marginals - exact.flat_marginals).mean() < 0.05)
     True
@@ -54,13 +54,13 @@ class Renn(Method, EnergySettings):
     objective_name: ClassVar[str] = "Kikuchi log Z"
 
     tol: float = option(1e-3, "slope of the energy towards any state to stop at, nats", low=0)
-    max_iterations: int = option(300, "most steps of Adam", low=1)
+    max_iter: int = option(300, "most steps of Adam", low=1)
     seed: int = option(0, "seed of the first weights", low=0)
 
     def _solve(self, graph: FactorGraph, run: MethodRun) -> Solution:
         beliefs = region_beliefs(graph, self.regions, run)
         descent = EnergyDescent(beliefs, self, self.seed)
-        ended = iterate(descent.step, Iterations(), run, tol=self.tol, limit=self.max_iterations)
+        ended = iterate(descent.step, Iterations(), run, tol=self.tol, limit=self.max_iter)
         descent.take_best()
         ended = replace(ended, residual=beliefs.disagreement())
         solution = read_regions(beliefs, run, ended, _ADVICE)
@@ -76,7 +76,7 @@ class BetheNet(Renn):
 
     >>> import kikuchi as kk
     >>> grid = kk.grid(3, 3, seed=1, coupling=0.5)
-    >>> beliefs = kk.infer(grid, "bethe-net:max_iterations=150")
+    >>> beliefs = kk.infer(grid, "bethe-net:max_iter=150")
     >>> bool(abs(beliefs.log_z - kk.infer(grid, "jt").log_z) < 1.0)
     True
     """

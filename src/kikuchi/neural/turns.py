@@ -33,7 +33,7 @@ class TurnLearner(Learner):
     l2: float = option(0.0, "penalty on the squares of log-weights (half of their sum)", low=0)
     ties: str | None = option(None, "factors that share a table, such as 0-3;4-7, or shape")
     tol: float = option(1e-3, "largest slope to stop at, of tables and networks", low=0)
-    max_iterations: int = option(300, "most turns", low=1)
+    max_iter: int = option(300, "most turns", low=1)
 
     def _in_turns(self, turns: Turns, run: FitRun) -> Learned:
         ended = iterate(
@@ -41,7 +41,7 @@ class TurnLearner(Learner):
             turns,
             run,
             tol=self.tol,
-            limit=self.max_iterations,
+            limit=self.max_iter,
             store=run.store,
         )
         return Learned(turns.tables, turns.objective, ended.converged, ended.iterations)

@@ -19,8 +19,8 @@ from kikuchi.reports.page import Facts, Item, Picture, Report, Tile, versions
 if TYPE_CHECKING:
     from kikuchi.brackets.log_z_bounds import LogZBounds
     from kikuchi.core.answer import Answer
-    from kikuchi.query.answers import Distributions, JointDistribution
-    from kikuchi.query.case_files import Prediction
+    from kikuchi.queries.answers import Distributions, JointDistribution
+    from kikuchi.queries.case_files import Prediction
 
 _MOST_BARS = 20  # targets drawn
 

@@ -69,7 +69,7 @@ def test_strong_chain_takes_few_steps() -> None:
     targets = {0: [0.5, 0.5], 5: [0.501, 0.499], 11: [0.45, 0.55]}
     found = kk.infer(chain, "ups", evidence=targets)
     assert found.converged and found.diagnostics["walks"] < 500
-    slow = kk.infer(chain, "ups-t:max_iterations=900", evidence=targets)
+    slow = kk.infer(chain, "ups-t:max_iter=900", evidence=targets)
     assert not slow.converged
     exact = kk.infer(chain, "is:tol=1e-11", evidence=targets)
     np.testing.assert_allclose(found.flat_marginals, exact.flat_marginals, atol=1e-9)

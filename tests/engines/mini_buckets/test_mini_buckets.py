@@ -76,9 +76,7 @@ def test_brackets_enumeration_wherever_it_stops(scale: float, zeros: float) -> N
         exact = enumerate_exact(graph)[0]
         least = least_ibound(kk.mini_bucket_plan(graph, 3).graph)
         for ibound in range(least, graph.n_variables + 1):
-            method = kk.WeightedMiniBuckets(
-                ibound=ibound, orders=2, max_iterations=(0, 1, 3)[number % 3]
-            )
+            method = kk.WeightedMiniBuckets(ibound=ibound, orders=2, max_iter=(0, 1, 3)[number % 3])
             beliefs = method.run(graph)
             assert beliefs.log_z_upper is not None
             assert beliefs.log_z_upper >= exact - SLACK
@@ -377,9 +375,9 @@ def test_hub_with_very_many_factors() -> None:
     forced = make_plan(graph, 1, "min-degree", None)
     assert np.bincount(forced.node_ranks).max() > 16
     for order in ("min-split", "min-degree"):
-        beliefs = kk.infer(graph, f"wmb:ibound=2,order={order},orders=2,max_iterations=60")
+        beliefs = kk.infer(graph, f"wmb:ibound=2,order={order},orders=2,max_iter=60")
         parts = [graph.condition({0: k}) for k in range(2)]
-        bounds = [kk.infer(part.graph, "wmb:ibound=9,max_iterations=60,orders=2") for part in parts]
+        bounds = [kk.infer(part.graph, "wmb:ibound=9,max_iter=60,orders=2") for part in parts]
         assert beliefs.log_z_lower <= np.logaddexp(*[b.log_z_upper for b in bounds])
         assert beliefs.log_z_upper >= np.logaddexp(*[b.log_z_lower for b in bounds])
 
@@ -398,14 +396,14 @@ def test_memory_is_refused_before_it_is_taken() -> None:
     graph = kk.complete(40, seed=0)
     with pytest.raises(BudgetError, match=r"mini-buckets with i-bound 30 needs .* smaller i-bound"):
         kk.infer(graph, "wmb:ibound=30", budget=Budget(bytes=10**8))
-    beliefs = kk.infer(graph, "wmb:max_iterations=2", budget=Budget(bytes=4 * 10**6))
+    beliefs = kk.infer(graph, "wmb:max_iter=2", budget=Budget(bytes=4 * 10**6))
     assert beliefs.diagnostics["bytes"] <= 4 * 10**6
 
 
 def test_few_seconds_are_kept() -> None:
     graph = kk.grid(30, 30, seed=0)
-    kk.infer(graph, "wmb:ibound=3,max_iterations=1")  # compile first
-    first = kk.infer(graph, "wmb:ibound=12,tol=0,max_iterations=0")  # how busy the machine is
+    kk.infer(graph, "wmb:ibound=3,max_iter=1")  # compile first
+    first = kk.infer(graph, "wmb:ibound=12,tol=0,max_iter=0")  # how busy the machine is
     seconds = max(0.5, 4 * first.seconds)
     beliefs = kk.infer(graph, "wmb:ibound=12,tol=0", budget=Budget(seconds=seconds))
     assert beliefs.stopped == "seconds" and not beliefs.converged
@@ -417,8 +415,8 @@ def test_time_that_runs_out_inside_a_pass(monkeypatch: pytest.MonkeyPatch) -> No
     graph = kk.grid(6, 6, seed=0)
     exact = kk.infer(graph, "jt").log_z
     monkeypatch.setattr(mini_bucket_bounds, "_CHUNK", 16.0)
-    whole = kk.infer(graph, "wmb:ibound=2,max_iterations=4")
-    again = kk.infer(graph, "wmb:ibound=2,max_iterations=4", budget=Budget(seconds=1e-9))
+    whole = kk.infer(graph, "wmb:ibound=2,max_iter=4")
+    again = kk.infer(graph, "wmb:ibound=2,max_iter=4", budget=Budget(seconds=1e-9))
     assert again.stopped == "seconds" and again.iterations == 0
     assert again.log_z_lower <= whole.log_z_lower <= exact <= whole.log_z_upper
     assert whole.log_z_upper <= again.log_z_upper
@@ -426,9 +424,9 @@ def test_time_that_runs_out_inside_a_pass(monkeypatch: pytest.MonkeyPatch) -> No
 
 def test_chunks_change_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     graph = kk.grid(6, 6, seed=0)
-    whole = kk.infer(graph, "wmb:ibound=3,max_iterations=5")
+    whole = kk.infer(graph, "wmb:ibound=3,max_iter=5")
     monkeypatch.setattr(mini_bucket_bounds, "_CHUNK", 10.0)
-    parts = kk.infer(graph, "wmb:ibound=3,max_iterations=5")
+    parts = kk.infer(graph, "wmb:ibound=3,max_iter=5")
     assert parts.log_z_upper == pytest.approx(whole.log_z_upper, abs=1e-10)
     assert np.allclose(parts.flat_marginals, whole.flat_marginals, atol=1e-10)
 
@@ -437,7 +435,7 @@ def test_zeros_in_every_row_leave_a_bound_on_likely_states() -> None:
     """Parity checks: every row of a mini-bucket of negative weight has a zero."""
     code = _parities()
     for bound, iterations in itertools.product(("both", "lower"), (0, 4, 40)):
-        beliefs = kk.infer(code, f"wmb:ibound=2,bound={bound},max_iterations={iterations}")
+        beliefs = kk.infer(code, f"wmb:ibound=2,bound={bound},max_iter={iterations}")
         assert beliefs.log_z_lower is not None and not beliefs.warnings
         assert -1e-9 <= beliefs.log_z_lower <= enumerate_exact(code)[0] + SLACK
         assert np.isfinite(beliefs.flat_marginals).all()
@@ -459,8 +457,8 @@ def test_bounds_on_likely_states_hold(monkeypatch: pytest.MonkeyPatch) -> None:
         factors += [(rng.choice(9, 2, False), rng.random((2, 2))) for _ in range(6)]
         graph = kk.FactorGraph([2] * 9, factors)
         exact = enumerate_exact(graph)[0]
-        early = kk.infer(graph, "wmb:ibound=2,orders=2,max_iterations=1")
-        beliefs = kk.infer(graph, "wmb:ibound=2,orders=2,max_iterations=25")
+        early = kk.infer(graph, "wmb:ibound=2,orders=2,max_iter=1")
+        beliefs = kk.infer(graph, "wmb:ibound=2,orders=2,max_iter=25")
         assert early.log_z_lower <= beliefs.log_z_lower <= exact + SLACK
         assert exact <= beliefs.log_z_upper + SLACK
     assert len(boxes) >= 15
@@ -468,7 +466,7 @@ def test_bounds_on_likely_states_hold(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_no_box_and_no_state_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(successive_halving, "boxed_graph", lambda *args: None)
-    beliefs = kk.infer(_parities(), "wmb:ibound=2,max_iterations=30")
+    beliefs = kk.infer(_parities(), "wmb:ibound=2,max_iter=30")
     assert beliefs.log_z_lower is None and "no finite lower bound" in beliefs.warnings[0]
     assert beliefs.log_z == pytest.approx(beliefs.log_z_upper, abs=1e-9)
 
@@ -529,7 +527,7 @@ def test_evidence_is_taken() -> None:
 def test_strong_couplings_stay_finite() -> None:
     graph = kk.grid(6, 6, seed=0, coupling=200.0, field=50.0)
     exact = kk.infer(graph, "jt").log_z
-    beliefs = kk.infer(graph, "wmb:ibound=3,max_iterations=50")
+    beliefs = kk.infer(graph, "wmb:ibound=3,max_iter=50")
     assert beliefs.log_z_lower <= exact + 1e-7 and exact <= beliefs.log_z_upper + 1e-7
     assert beliefs.log_z_upper - beliefs.log_z_lower < 0.1 * abs(exact)
 
@@ -560,7 +558,7 @@ def test_marginals_approach_the_exact_ones(shared: Path) -> None:
 def test_large_ibound_in_the_race_is_affordable() -> None:
     """Orders that are tried share one table, and are fewer where it is large."""
     graph = kk.grid(20, 20, seed=0)
-    beliefs = kk.infer(graph, "wmb:ibound=12,max_iterations=1")
+    beliefs = kk.infer(graph, "wmb:ibound=12,max_iter=1")
     most = successive_halving._MOST_ENTRIES / kk.mini_bucket_plan(graph, 12).entries
     assert beliefs.diagnostics["orders"] == max(1, int(most)) < 16
 

@@ -45,7 +45,7 @@ def test_bp_equals_the_graph_method(schedule: str, damping: float) -> None:
         "bp",
         schedule=schedule,
         damping=damping,
-        max_iterations=2000,
+        max_iter=2000,
         tol=1e-12,
         fields="full",
     )
@@ -54,7 +54,7 @@ def test_bp_equals_the_graph_method(schedule: str, damping: float) -> None:
         if schedule == "parallel":
             method = f"bp:schedule=parallel,damping={damping},damping_kind=geometric,tol=1e-13"
         else:
-            method = "bp:damping=0.5,tol=1e-13,max_iterations=3000"
+            method = "bp:damping=0.5,tol=1e-13,max_iter=3000"
         single = kk.infer(uses.graph(k), method)
         if single.converged and batch.converged[k]:
             alike = np.abs(odds_of(single) - batch.log_odds[k]).max() < 1e-6
@@ -66,9 +66,9 @@ def test_bp_equals_the_graph_method(schedule: str, damping: float) -> None:
 def test_parallel_sweeps_equal_the_graph_method_before_convergence() -> None:
     uses = channel_uses(8, 5.0, 6, seed=2)
     for sweeps in (1, 2, 7):
-        batch = found(uses, "bp", max_iterations=sweeps, tol=0.0)
+        batch = found(uses, "bp", max_iter=sweeps, tol=0.0)
         for k in range(len(uses)):
-            method = f"bp:schedule=parallel,tol=0,max_iterations={sweeps}"
+            method = f"bp:schedule=parallel,tol=0,max_iter={sweeps}"
             np.testing.assert_allclose(
                 odds_of(kk.infer(uses.graph(k), method)), batch.log_odds[k], atol=1e-8
             )
@@ -78,10 +78,10 @@ def test_parallel_sweeps_equal_the_graph_method_before_convergence() -> None:
 @pytest.mark.parametrize("alpha", [0.5, 0.8, 1.2])
 def test_alpha_equals_the_graph_method(alpha: float) -> None:
     uses = channel_uses(6, 2.0, 8, seed=3)
-    batch = found(uses, f"alpha:{alpha}", max_iterations=3000, tol=1e-12, fields="full")
+    batch = found(uses, f"alpha:{alpha}", max_iter=3000, tol=1e-12, fields="full")
     compared = 0
     for k in range(len(uses)):
-        single = kk.infer(uses.graph(k), f"alpha:alpha={alpha},tol=1e-13,max_iterations=5000")
+        single = kk.infer(uses.graph(k), f"alpha:alpha={alpha},tol=1e-13,max_iter=5000")
         if single.converged and batch.converged[k]:
             compared += bool(np.abs(odds_of(single) - batch.log_odds[k]).max() < 1e-6)
     assert compared >= 5
@@ -92,7 +92,7 @@ def test_alpha_against_the_rule_on_tables(alpha: float) -> None:
     """(3.17) in probabilities, all messages at once, from uniform ones."""
     uses = channel_uses(4, 2.0, 3, seed=4)
     for fields in ("full", "gradual"):
-        batch = found(uses, f"alpha:{alpha}", max_iterations=9, tol=0.0, fields=fields)
+        batch = found(uses, f"alpha:{alpha}", max_iter=9, tol=0.0, fields=fields)
         for k in range(len(uses)):
             expected = alpha_by_tables(uses, k, alpha, 9, gradual=fields == "gradual")
             np.testing.assert_allclose(batch.log_odds[k], expected, rtol=1e-8, atol=1e-8)
@@ -128,13 +128,13 @@ def test_reweighting_is_exact_where_symbols_do_not_interfere() -> None:
     uses = channel_uses(4, 3.0, 5, seed=0)
     apart = np.broadcast_to(np.eye(4), uses.channels.shape)
     for detector in ("bp", "alpha:0.4", "trw:0.3", "mf"):
-        odds = detect(apart, uses.received, 0.5, detector, max_iterations=60, tol=0.0).log_odds
+        odds = detect(apart, uses.received, 0.5, detector, max_iter=60, tol=0.0).log_odds
         np.testing.assert_allclose(odds, 2 * uses.received / 0.5, atol=1e-6)
 
 
 def test_mean_field_solves_its_equations() -> None:
     uses = channel_uses(8, 4.0, 20, seed=6)
-    batch = found(uses, "mf", max_iterations=5000, tol=1e-13)
+    batch = found(uses, "mf", max_iter=5000, tol=1e-13)
     assert batch.converged.all()
     for k in range(len(uses)):
         means = np.tanh(batch.log_odds[k] / 2)
@@ -215,7 +215,7 @@ def test_speed() -> None:
     alphas = [f"alpha:{a}{p}" for a in (0.9, 0.7, 0.5, 0.3) for p in ("", "+mmse")]
     names = ["bp", "mmse", "map", *alphas]
     for name in names:
-        found(uses, name, max_iterations=1)
+        found(uses, name, max_iter=1)
     begin = time.process_time()
     for name in names:
         found(uses, name)
@@ -273,7 +273,7 @@ def test_bad_detectors(detector: str, words: str) -> None:
 
 def test_bad_numbers() -> None:
     for options in (
-        {"max_iterations": 0},
+        {"max_iter": 0},
         {"tol": -1.0},
         {"tol": np.nan},
         {"schedule": "random"},

@@ -90,7 +90,7 @@ def test_everything_is_exact_for_gaussian_sources(sources: int, sensors: int, no
     )
     scale = np.abs(log_z) + 1.0
     for name in NAMES:
-        answer = parse_posterior(f"{name}:max_iterations=20000").solve(task)
+        answer = parse_posterior(f"{name}:max_iter=20000").solve(task)
         np.testing.assert_allclose(answer.mean, mean, rtol=1e-5, atol=1e-5)
         if name in ("lr", "adatap"):
             np.testing.assert_allclose(answer.covariance_sum / 40, chi, rtol=1e-7, atol=1e-9)
@@ -231,7 +231,7 @@ def test_the_bound_never_exceeds_enumeration(
 ) -> None:
     task, _, _ = problem(seed, text, sources, 3, 8, noise)
     right = ExactPosterior().solve(task)
-    for name in ("naive", "variational", "naive:damping=0.6", "naive:max_iterations=1"):
+    for name in ("naive", "variational", "naive:damping=0.6", "naive:max_iter=1"):
         answer = parse_posterior(name).solve(task)
         assert answer.is_bound
         assert np.all(answer.log_z <= right.log_z + 1e-9 * (1.0 + np.abs(right.log_z)))
@@ -242,7 +242,7 @@ def test_sweeps_never_lower_the_bound(text: str) -> None:
     task, _, _ = problem(9, text, 5, 3, 50, 0.05)
     last = np.full(50, -np.inf)
     for sweeps in range(1, 25):
-        level = parse_posterior(f"variational:max_iterations={sweeps}").solve(task).log_z
+        level = parse_posterior(f"variational:max_iter={sweeps}").solve(task).log_z
         assert np.all(level >= last - 1e-9 * np.abs(level))
         last = level
 
@@ -269,14 +269,12 @@ def test_newton_and_sweeps_find_the_same_fixed_point(text: str) -> None:
     task, _, _ = problem(11, prior, 4, 5, 30, 0.5)
     task = Problem(task.coupling, task.field, as_priors(text, 4))
     newton = parse_posterior("naive:tol=1e-11").solve(task)
-    sweeps = parse_posterior("naive:tol=1e-11,solver=sweeps,max_iterations=5000").solve(
-        task, newton
-    )
+    sweeps = parse_posterior("naive:tol=1e-11,solver=sweeps,max_iter=5000").solve(task, newton)
     np.testing.assert_allclose(newton.mean, sweeps.mean, rtol=1e-6, atol=1e-7)
     if all(p.log_concave for p in task.priors):
-        cold = parse_posterior("variational:tol=1e-11,max_iterations=5000").solve(task)
+        cold = parse_posterior("variational:tol=1e-11,max_iter=5000").solve(task)
         np.testing.assert_allclose(newton.mean, cold.mean, rtol=1e-6, atol=1e-7)
-        damped = parse_posterior("naive:tol=1e-11,damping=0.5,max_iterations=5000").solve(task)
+        damped = parse_posterior("naive:tol=1e-11,damping=0.5,max_iter=5000").solve(task)
         np.testing.assert_allclose(newton.mean, damped.mean, rtol=1e-6, atol=1e-7)
 
 
@@ -440,7 +438,7 @@ def test_unstable_samples_are_told() -> None:
     answer = parse_posterior("lr").solve(task)
     assert any("diagonal covariances" in w for w in answer.warnings)
     assert np.all(np.isfinite(answer.covariance_sum))
-    short = parse_posterior("naive:max_iterations=1,solver=sweeps").solve(task)
+    short = parse_posterior("naive:max_iter=1,solver=sweeps").solve(task)
     assert not np.any(short.converged) and "have not converged" in short.warnings[0]
     assert np.all(parse_posterior("adatap").solve(task).converged)
 

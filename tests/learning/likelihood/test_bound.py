@@ -44,7 +44,7 @@ def _visible_rows(graph: kk.FactorGraph, hidden: int, count: int = 60) -> np.nda
 def test_the_bound_holds_wherever_it_stops(limit: int) -> None:
     rbm = _rbm(scale=2.0)
     rows = _visible_rows(rbm, 2)
-    fit = MeanFieldMinusTrw(max_iterations=limit).fit(_rbm(seed=5, scale=0.5), rows)
+    fit = MeanFieldMinusTrw(max_iter=limit).fit(_rbm(seed=5, scale=0.5), rows)
     exact = _log_likelihood(fit.graph, rows)
     assert fit.diagnostics["certified_lower"] <= exact + 1e-9
     assert fit.trace.lower[-1] <= exact + 1e-9
@@ -58,7 +58,7 @@ def test_the_bound_holds_for_any_tables_and_gaps(seed: int) -> None:
     rows = kk.plan(graph).calibrate().sample(20, seed=seed)
     rows[rng.random(rows.shape) < 0.3] = -1
     for inner in (1, 1000):
-        fit = MeanFieldMinusTrw(max_iterations=6, inner_iterations=inner, l2=0.01).fit(graph, rows)
+        fit = MeanFieldMinusTrw(max_iter=6, inner_iterations=inner, l2=0.01).fit(graph, rows)
         assert fit.diagnostics["certified_lower"] <= _log_likelihood(fit.graph, rows) + 1e-9
 
 

@@ -82,7 +82,7 @@ def test_likelihood_never_falls_and_stationary_points_are_those_of_the_gradient(
 
 def test_objective_is_the_enumerated_likelihood_of_the_observed() -> None:
     rows = with_gaps(ancestral_sample(network(), 30, seed=0), 0.4)
-    fit = EM(max_iterations=3).fit(network(9), rows)
+    fit = EM(max_iter=3).fit(network(9), rows)
     values = [
         enumerate_exact(fit.graph.clamp({v: int(k) for v, k in enumerate(row) if k >= 0}))[0]
         for row in rows
@@ -103,7 +103,7 @@ def test_hidden_classes_are_found_again() -> None:
     rows[:, 0] = -1
     fit = EM(start="random", seed=1).fit(truth, rows)
     assert np.diff(fit.trace.objective).min() > -1e-12
-    true = EM(max_iterations=1).fit(truth, rows)
+    true = EM(max_iter=1).fit(truth, rows)
     assert fit.objective == pytest.approx(true.objective, abs=0.01)
 
 
@@ -148,7 +148,7 @@ def test_tied_tables_are_those_of_a_homogeneous_chain() -> None:
     chain = kk.FactorGraph([2] * 4 + [3] * 4, factors, children=list(range(8)))
     rows = ancestral_sample(chain, 300, seed=0)
     rows[:, :4] = -1
-    fit = EM(ties="1-3;4-7", start="random", max_iterations=60).fit(chain, rows, score=False)
+    fit = EM(ties="1-3;4-7", start="random", max_iter=60).fit(chain, rows, score=False)
     assert np.diff(fit.trace.objective).min() > -1e-12
     assert np.array_equal(fit.graph.table(1), fit.graph.table(3))
     assert np.array_equal(fit.graph.table(4), fit.graph.table(7))
@@ -157,12 +157,12 @@ def test_tied_tables_are_those_of_a_homogeneous_chain() -> None:
 
 def test_any_method_makes_the_e_step() -> None:
     rows = with_gaps(ancestral_sample(network(), 25, seed=0), 0.3)
-    exact = EM(max_iterations=4).fit(network(4), rows, score=False)
-    other = EM(max_iterations=4, inference="jt").fit(network(4), rows, score=False)
+    exact = EM(max_iter=4).fit(network(4), rows, score=False)
+    other = EM(max_iter=4, inference="jt").fit(network(4), rows, score=False)
     assert other.graph.log_tables == pytest.approx(exact.graph.log_tables, abs=1e-9)
-    bound = EM(max_iterations=4, inference="mf:restarts=3").fit(network(4), rows, score=False)
+    bound = EM(max_iter=4, inference="mf:restarts=3").fit(network(4), rows, score=False)
     assert bound.diagnostics["e_step"] == "mf:restarts=3"
-    assert bound.objective <= EM(max_iterations=50).fit(network(4), rows).objective + 1e-9
+    assert bound.objective <= EM(max_iter=50).fit(network(4), rows).objective + 1e-9
 
 
 # ---------------------------------------------------------------------- undirected

@@ -183,13 +183,13 @@ def test_clamped_phase_by_another_method() -> None:
 def test_inner_inference_that_fails_is_damped_counted_and_told() -> None:
     spins = kk.complete(8, seed=0, coupling=2.0, field=0.1)
     clock = Budget().start()
-    engine = InnerRuns(spins, "bp:max_iterations=3,damping=0", clock)
+    engine = InnerRuns(spins, "bp:max_iter=3,damping=0", clock)
     engine.run(spins)
     assert [m.damping for m in engine.methods] == [0.0, 0.5, 0.9]
     assert engine.failures >= 1 and engine.level >= 1
     assert "did not converge" in engine.warnings[0]
     rows = samples(spins, 200)
-    text = "bp:max_iterations=2,damping=0"
+    text = "bp:max_iter=2,damping=0"
     told = GradientML(inference=text, on_divergence="stop", epochs=5).fit(spins, rows, score=False)
     assert told.stopped == "diverged" and any("on_divergence=stop" in w for w in told.warnings)
     switched = GradientML(inference=text, on_divergence="jt", epochs=5).fit(
@@ -474,7 +474,7 @@ def test_another_method_does_not_start_from_what_the_first_has_reached(other: st
     runs.run(grid)
     runs.keep()
     kept = runs.start.value
-    runs.methods[0] = kk.Kikuchi(max_iterations=1)
+    runs.methods[0] = kk.Kikuchi(max_iter=1)
     assert runs.run(grid.with_log_tables(2.0 * grid.log_tables)).converged
     runs.keep()
     assert runs.level == 1 and runs.start.value is kept

@@ -28,7 +28,7 @@ def _exact(graph: kk.FactorGraph, rows: np.ndarray) -> float:
 def test_trw_bounds_the_likelihood_wherever_it_stops(limit: int, inner: int) -> None:
     graph = kk.complete(6, seed=1, coupling=1.5)
     rows = _rows(graph, 80)
-    learner = Surrogate(start="graph", l2=0.01, max_iterations=limit, inner_iterations=inner)
+    learner = Surrogate(start="graph", l2=0.01, max_iter=limit, inner_iterations=inner)
     fit = learner.fit(graph.with_log_tables(np.zeros_like(graph.log_tables)), rows)
     exact = _exact(fit.graph, rows)
     assert fit.diagnostics["certified_lower"] <= exact + 1e-9
@@ -111,9 +111,7 @@ def test_messages_of_single_states_stay_within_their_buffer(kind: str) -> None:
 def test_messages_that_do_not_converge_are_told() -> None:
     graph = kk.complete(8, seed=0, coupling=4.0)
     rows = np.random.default_rng(0).integers(0, 2, (40, 8))
-    fit = Surrogate(energy="bethe", start="graph", max_iterations=3, inner_iterations=20).fit(
-        graph, rows
-    )
+    fit = Surrogate(energy="bethe", start="graph", max_iter=3, inner_iterations=20).fit(graph, rows)
     assert fit.diagnostics["unconverged"] > 0
     assert any("did not converge" in warning for warning in fit.warnings)
 

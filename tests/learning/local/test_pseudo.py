@@ -154,7 +154,7 @@ def test_zeros_stay_and_impossible_rows_are_refused() -> None:
 
 def test_directed_tables_stay_normalised() -> None:
     net = kk.example("asia")
-    fit = PseudoLikelihood(l2=1e-3, max_iterations=50).fit(net, _rows(net, 500))
+    fit = PseudoLikelihood(l2=1e-3, max_iter=50).fit(net, _rows(net, 500))
     assert kk.infer(fit.graph, "jt").log_z == pytest.approx(0.0, abs=1e-9)
 
 

@@ -175,7 +175,7 @@ def detect(
     noise: float,
     detector: str = "alpha:0.5+mmse",
     *,
-    max_iterations: int = 50,
+    max_iter: int = 50,
     tol: float = 1e-6,
     schedule: Literal["parallel", "sequential"] = "parallel",
     fields: Literal["gradual", "full"] = "gradual",
@@ -186,7 +186,7 @@ def detect(
     """Detect the symbols of every channel use.
 
     `channels` has shape (uses, M, N) with M receivers and N symbols, `received` (uses, M).
-    Message passing ends after `max_iterations` sweeps or when no log-ratio of a message moves more
+    Message passing ends after `max_iter` sweeps or when no log-ratio of a message moves more
     than `tol`. With gradual `fields` the one-variable factors of alpha-BP are approached from
     uniform by its own rule (3.16) after each sweep, as the published curves need (alpha:1 then
     idles in the first); with full ones that rule has nothing to do. The fixed points are the same,
@@ -207,7 +207,7 @@ def detect(
     matrices, y, variance = check_channel(channels, received, noise)
     if matrices.ndim != 3:
         raise ModelError(f"channels must have shape (uses, M, N), got {matrices.shape}")
-    settings = _Settings(max_iterations, tol, schedule, fields, damping, damping_kind)
+    settings = _Settings(max_iter, tol, schedule, fields, damping, damping_kind)
     settings.check()
     if parsed.name == "map" and matrices.shape[2] > _LARGEST_MAP:
         raise BudgetError(
@@ -291,7 +291,7 @@ def _number(name: str, text: str | None) -> float:
 class _Settings(NamedTuple):
     """How message passing is done."""
 
-    max_iterations: int
+    max_iter: int
     tol: float
     schedule: str
     fields: str
@@ -300,8 +300,8 @@ class _Settings(NamedTuple):
 
     def check(self) -> None:
         """Raise an error if a setting is out of its range."""
-        if self.max_iterations < 1:
-            raise MethodError(f"max_iterations must be at least 1, got {self.max_iterations}")
+        if self.max_iter < 1:
+            raise MethodError(f"max_iter must be at least 1, got {self.max_iter}")
         if not self.tol >= 0:
             raise MethodError(f"tol must be at least 0, got {self.tol}")
         if not 0 <= self.damping < 1:
@@ -349,7 +349,7 @@ def _run(detector: _Detector, model: _Posterior, settings: _Settings) -> _ChunkR
     odds = np.empty((uses, n))
     if detector.name == "mf":
         kernels.mean_field(
-            model.couplings, fields, settings.max_iterations, settings.tol, odds, converged
+            model.couplings, fields, settings.max_iter, settings.tol, odds, converged
         )
         return _ChunkResult(_signs(odds), odds, converged)
     weight, step = _weight_and_step(detector)
@@ -363,7 +363,7 @@ def _run(detector: _Detector, model: _Posterior, settings: _Settings) -> _ChunkR
         detector.number,
         linear,
         settings.schedule == "parallel",
-        settings.max_iterations,
+        settings.max_iter,
         settings.tol,
         odds,
         converged,

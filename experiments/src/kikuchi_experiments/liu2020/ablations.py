@@ -278,7 +278,7 @@ class SecondsOfInference(Experiment):
         seconds = {}
         for name, text in self.methods.items():
             method: Any = parse_method(text.replace("REGIONS", self.regions[kind]))
-            replace(method, max_iterations=1).run(graph)
+            replace(method, max_iter=1).run(graph)
             begin = time.process_time()
             method.run(graph)
             seconds[name] = time.process_time() - begin

@@ -68,9 +68,9 @@ class AnnealedAlpha(_Mimo):
     published: ClassVar[Mapping[str, Sequence[float | None]]] = curves("LIU-X0")
 
     def symbols(self, name: str, uses: ChannelUses) -> Array:
-        """Symbols after `max_iterations` sweeps."""
+        """Symbols after `max_iter` sweeps."""
         gram = np.matmul(uses.channels.transpose(0, 2, 1), uses.channels)
         couplings = -gram / uses.noise * (1.0 - np.eye(gram.shape[1]))
         fields = np.einsum("kmi,km->ki", uses.channels, uses.received) / uses.noise
-        odds = annealed_odds(couplings, fields, alphas(name, self.max_iterations))
+        odds = annealed_odds(couplings, fields, alphas(name, self.max_iter))
         return np.where(odds > 0.0, 1.0, -1.0)

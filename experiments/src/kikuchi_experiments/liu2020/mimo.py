@@ -38,7 +38,7 @@ class _Mimo(Experiment):
     """What the three detection experiments share: draws, error rates, comparison, figure."""
 
     published: ClassVar[Mapping[str, Sequence[float | None]]]
-    max_iterations: ClassVar[int] = 50
+    max_iter: ClassVar[int] = 50
     remarks: ClassVar[Mapping[str, str]] = {}
     corrected: ClassVar[Mapping[str, Mapping[float, float]]] = {}
     case_axes: ClassVar[CaseAxes] = {"ratio": "ratios"}
@@ -61,7 +61,7 @@ class _Mimo(Experiment):
             uses.received,
             uses.noise,
             text,
-            max_iterations=self.max_iterations,
+            max_iter=self.max_iter,
             damping=float(damping or 0.0),
         )
         return detection.symbols
@@ -158,7 +158,7 @@ class DetectionByOthers(_Mimo):
     """Symbol errors of mean field, damped and tree-reweighted BP (LIU-E5; Fig. 3.5c)."""
 
     id: ClassVar[str] = "LIU-E5"
-    max_iterations: ClassVar[int] = 100
+    max_iter: ClassVar[int] = 100
     published: ClassVar[Mapping[str, Sequence[float | None]]] = curves("LIU-E5")
     corrected: ClassVar[Mapping[str, Mapping[float, float]]] = {
         "mf": {5.33: 0.163, 9.67: 0.144, 22.67: 0.146, 40.0: 0.136},
@@ -181,7 +181,5 @@ class DetectionByOthers(_Mimo):
         matched = np.einsum("kmi,km->ki", uses.channels, uses.received)
         odds = np.empty_like(matched)
         done = np.zeros(len(matched), dtype=np.bool_)
-        mean_field(
-            -gram / (2 * uses.noise), matched / uses.noise, self.max_iterations, 1e-6, odds, done
-        )
+        mean_field(-gram / (2 * uses.noise), matched / uses.noise, self.max_iter, 1e-6, odds, done)
         return np.where(odds > 0.0, 1.0, -1.0)

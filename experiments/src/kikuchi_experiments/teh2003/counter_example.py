@@ -148,14 +148,14 @@ class NaiveTap(Method):
     sign: Literal["corrected", "printed"] = option("corrected", "sign of the reaction term")
     damping: float = option(0.0, "weight on the old mean", low=0, below=1)
     tol: float = option(1e-12, "stop when no mean moves more than this in a sweep", above=0)
-    max_iterations: int = option(400, "most sweeps", low=1)
+    max_iter: int = option(400, "most sweeps", low=1)
 
     def _solve(self, graph: FactorGraph, run: MethodRun) -> Solution:
         form = couplings_and_fields(graph)
         weights, biases, _ = spins_to_bits(form.couplings.toarray(), form.fields)
         means = np.full(graph.n_variables, 0.5)
         iterations, converged = run.iterate(
-            self._steps(weights, biases, means), tol=self.tol, limit=self.max_iterations
+            self._steps(weights, biases, means), tol=self.tol, limit=self.max_iter
         )
         marginals = np.stack([1.0 - means, means], axis=1).ravel()
         return Solution(marginals, converged=converged, iterations=iterations)

@@ -115,9 +115,9 @@ def generalised_means(graph: FactorGraph, targets: Mapping[int, float]) -> tuple
 # ---------------------------------------------------------------------- TEH-E9
 
 _SPEED = {
-    "loopy IS": "loopy-is:tol=1e-10,max_iterations=75000",
-    "UPS-HV": "ups:clamps=rows-columns,accelerate=false,tol=1e-10,max_iterations=100000",
-    "UPS-V": "ups:clamps=columns,accelerate=false,tol=1e-10,max_iterations=100000",
+    "loopy IS": "loopy-is:tol=1e-10,max_iter=75000",
+    "UPS-HV": "ups:clamps=rows-columns,accelerate=false,tol=1e-10,max_iter=100000",
+    "UPS-V": "ups:clamps=columns,accelerate=false,tol=1e-10,max_iter=100000",
     "IS+BP": "is-bp:tol=1e-10,inner_tol=1e-10",
     "GIS+BP": "gis-bp:tol=1e-10,inner_tol=1e-10",
 }
@@ -245,7 +245,7 @@ _REGIMES = {
 }
 _SPREADS = {"a": 1.0, "b": 1.0, "c": 0.2, "d": 2.0}
 _MISSED = 1e-8  # the exact answer meets its targets to this
-_LOOPY = "loopy-is:damping_end=0.99,anneal=2000,max_iterations=2000,tol=1e-8"
+_LOOPY = "loopy-is:damping_end=0.99,anneal=2000,max_iter=2000,tol=1e-8"
 _CONVERGENT = "ups:clamps=rows-columns,tol=1e-8"
 _SAME_ERROR = 1e-4
 

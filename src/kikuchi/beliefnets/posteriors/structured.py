@@ -66,7 +66,7 @@ class StructuredUnits(UnitPosterior):
 
     def _method(self) -> StructuredMeanField:
         return StructuredMeanField(
-            subgraph=self.subgraph, width=self.width, tol=self.tol, max_iterations=self.max_sweeps
+            subgraph=self.subgraph, width=self.width, tol=self.tol, max_iter=self.max_sweeps
         )
 
     def fit_group(

@@ -17,8 +17,8 @@ from kikuchi.core.answer import Answer, TextTable
 
 if TYPE_CHECKING:
     from kikuchi.graphs.factor_graph import FactorGraph
-    from kikuchi.query.marginal_map import MarginalMap
-    from kikuchi.query.most_probable import Explanations
+    from kikuchi.queries.marginal_map import MarginalMap
+    from kikuchi.queries.most_probable import Explanations
 
 Chosen = Annotated[
     list[str] | None,
@@ -50,8 +50,8 @@ def most_probable(
 
     budget = limits.budget
     output.check(model)
-    from kikuchi.query.marginal_map import marginal_map
-    from kikuchi.query.most_probable import most_probable as find
+    from kikuchi.queries.marginal_map import marginal_map
+    from kikuchi.queries.most_probable import most_probable as find
 
     graph = load_model(model, format)
     states, marginals = evidence_of(graph, observed)
@@ -123,7 +123,7 @@ class GivenAnswer(Answer):
             ).write(path, command)
 
         from kikuchi.cli.inputs import variable_number
-        from kikuchi.query.question import state_labels
+        from kikuchi.queries.question import state_labels
         from kikuchi.reports.answer_pages import most_probable_page, python_call
         from kikuchi.reports.network_part import network_part
         from kikuchi.reports.page import Tile

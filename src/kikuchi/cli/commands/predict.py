@@ -13,7 +13,7 @@ from kikuchi.cli.options import argument, option
 from kikuchi.core.answer import Answer
 
 if TYPE_CHECKING:
-    from kikuchi.query.case_files import Prediction
+    from kikuchi.queries.case_files import Prediction
 
 CasesFile = Annotated[str, argument("CASES", "Cases, one a row: .csv, .tsv or .parquet.")]
 Targets = Annotated[
@@ -84,7 +84,7 @@ def predict(
     budget = limits.budget
     output.check(model, out)
     from kikuchi.core.cluster import optional_cluster
-    from kikuchi.query.case_files import predict_file
+    from kikuchi.queries.case_files import predict_file
 
     graph = load_model(model, format)
     words = [word.strip() for word in (targets or "").split(",") if word.strip()]

@@ -16,7 +16,7 @@ from kikuchi.core.answer import Answer, TextTable
 if TYPE_CHECKING:
     from kikuchi.core.budget import Budget
     from kikuchi.graphs.factor_graph import FactorGraph
-    from kikuchi.query.answers import Distributions, JointDistribution
+    from kikuchi.queries.answers import Distributions, JointDistribution
 
 Asked = Annotated[
     list[str] | None, argument("[VARIABLE]...", "Variables asked for.  [all that are not given]")
@@ -56,7 +56,7 @@ def query(
 
     budget = limits.budget
     output.check(model)
-    from kikuchi.query.query import query as ask
+    from kikuchi.queries.query import query as ask
 
     graph = load_model(model, format)
     states, marginals = evidence_of(graph, observed)
@@ -85,7 +85,7 @@ def question_page(
     budget: Budget,
 ) -> WritePage:
     """Writes the page of an answer; `wanted` and `settings` are the arguments of the question."""
-    from kikuchi.query.query import query as ask
+    from kikuchi.queries.query import query as ask
 
     def distributions(numbers: list[int]) -> dict[int, Any]:
         from kikuchi.cli.questions import named
@@ -150,7 +150,7 @@ class QuestionAnswer(Answer):
 
     def table(self) -> TextTable:
         """Variables, states and probabilities."""
-        from kikuchi.query.answers import JointDistribution
+        from kikuchi.queries.answers import JointDistribution
 
         if isinstance(self.answer, JointDistribution):
             rows = [[*states, f"{p:.6g}"] for states, p in self.answer.most_probable(_MOST_ROWS)]
@@ -164,7 +164,7 @@ class QuestionAnswer(Answer):
 
     def remarks(self) -> list[str]:
         """How to see what the screen leaves out."""
-        from kikuchi.query.answers import JointDistribution
+        from kikuchi.queries.answers import JointDistribution
 
         joint = isinstance(self.answer, JointDistribution)
         size = (

@@ -228,9 +228,9 @@ def _run_sources() -> None:
 def _run_questions() -> None:
     """Queries, draws and tables of cases, by trees and by messages side by side."""
     from kikuchi.engines.trees.calibrated import plan
-    from kikuchi.query.most_probable import most_probable
-    from kikuchi.query.predict import predict_proba
-    from kikuchi.query.query import query
+    from kikuchi.queries.most_probable import most_probable
+    from kikuchi.queries.predict import predict_proba
+    from kikuchi.queries.query import query
 
     model = _mixed_model()
     for state in (0, 1):

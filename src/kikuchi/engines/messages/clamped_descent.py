@@ -491,7 +491,7 @@ class ClampedDescent:
         if not all(self.complete):
             return (
                 "not converged: some trees could not be solved and kept their beliefs; the factors "
-                "are too strong for ups, try kikuchi, or allow more max_walks"
+                "are too strong for ups, try kikuchi, or raise max_iter"
             )
         if math.isnan(residual):
             return "not converged: the run ended in its first round; allow more iterations or time"

@@ -61,7 +61,7 @@ class MiniBucketOptions(Protocol):
         """Stop when ten iterations gain less than this many nats."""
 
     @property
-    def max_iterations(self) -> int:
+    def max_iter(self) -> int:
         """Maximum number of steps of each search."""
 
     @property
@@ -330,7 +330,7 @@ class MiniBucketSearch:
                 "and the evidence"
             )
         self.may_stop = self.plan.entries > _QUICK
-        limit = self.options.max_iterations
+        limit = self.options.max_iter
         done, converged = self.run.iterate(self._steps(), tol=self.options.tol, limit=limit)
         self.may_stop = False
         lower, upper = _finite(self._lower()), _finite(self._upper())

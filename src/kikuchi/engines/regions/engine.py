@@ -31,8 +31,11 @@ from kikuchi.graphs.regions.sets import SetFamily, spread
 SMALLER = "choose smaller regions (regions=bethe, loops:4, junction:K) or raise the memory"
 _FASTER = "choose fewer regions (regions=bethe) or the method bp"
 _LIST_BYTES = 64  # of a region, a member of it or a link, in all lists together
-_MESSAGE_BYTES = 16  # of a belief that a message enters, in the list and while it is made
+_MESSAGE_BYTES = 8  # of a belief that a message enters, in the list of all of them
+_LISTING_BYTES = 80  # of such a belief while its part of the list is made
+_VISIT_BYTES = 60  # of a visit to an edge, while the order of visits is made
 _STATES_AT_ONCE = 2_000_000  # of tables that are filled between two looks at the clock
+_MESSAGES_AT_ONCE = 200_000  # beliefs that are listed between two looks at the clock
 _MAPS_AT_ONCE = 1000
 _NEGLIGIBLE = 1e-9  # largest belief in a state of floored weight that does no harm
 
@@ -119,7 +122,7 @@ class RegionBeliefs:
         """log phi of the regions before `last`, with a weight for each factor."""
         graph, factors = self.graph, self.regions.factors
         work = self.regions.sizes[:last] * (1.0 + factors.sizes[:last])
-        for begin, end in self._parts(work):
+        for begin, end in self._parts(work, _STATES_AT_ONCE):
             layout.add_potentials(
                 self.region_variables,
                 factors.offsets,
@@ -135,7 +138,7 @@ class RegionBeliefs:
 
     def normalise(self, logs: Array, last: int) -> None:
         """Each of the regions before `last` on its own: b_r prop. to exp of its logs."""
-        for begin, end in self._parts(self.regions.sizes[:last]):
+        for begin, end in self._parts(self.regions.sizes[:last], _STATES_AT_ONCE):
             r = layout.normalise_logs(begin, end, self.offsets, logs, kernels.FLOOR, self.b)
             if r < end:
                 raise ImpossibleEvidenceError(
@@ -143,9 +146,9 @@ class RegionBeliefs:
                     f"variables {self.regions.regions[r].variables}"
                 )
 
-    def _parts(self, work: Array) -> Iterator[tuple[int, int]]:
+    def _parts(self, work: Array, at_once: int) -> Iterator[tuple[int, int]]:
         """Ranges of regions with about as much work in each, while there is time."""
-        ends = np.flatnonzero(np.diff(np.cumsum(work) // _STATES_AT_ONCE, append=-1)) + 1
+        ends = np.flatnonzero(np.diff(np.cumsum(work) // at_once, append=-1)) + 1
         begin = 0
         for end in ends.tolist():
             self._require_time()
@@ -244,21 +247,24 @@ class RegionBeliefs:
         """
         above, (parent, child) = self.regions.above, self.regions.edges.T
         counts = above.sizes[child]  # quadratic in the number of regions around a small one
+        total = int(counts.sum())
+        listing = _MESSAGE_BYTES * total + _LISTING_BYTES * min(total, _MESSAGES_AT_ONCE)
         self.budget.require_bytes(
-            self.bytes_needed() + _MESSAGE_BYTES * int(counts.sum()),
+            self.bytes_needed() + listing,
             f"the list of all beliefs that the messages of {len(self.regions)} regions enter",
             _FASTER,
         )
         entered = np.zeros(len(parent), dtype=np.int64)
-        links = []
-        for begin, end in self._parts(counts):
+        links, listed = np.empty(total, dtype=np.uint64), 0
+        for begin, end in self._parts(counts, _MESSAGES_AT_ONCE):
             places, edge = spread(above.offsets[child[begin:end]], counts[begin:end])
             larger, sender = above.items[places], parent[begin:end][edge]
             enters = (larger != sender) & ~above.has(sender, larger)
             entered[begin:end] = np.bincount(edge[enters], minlength=end - begin)
-            links.append(places[enters].astype(np.uint64))
-        links.append(np.empty(0, np.uint64))  # without edges there are no parts
-        return offsets_of(entered).astype(np.uint64), np.concatenate(links)
+            found = places[enters]
+            links[listed : listed + len(found)] = found
+            listed += len(found)
+        return offsets_of(entered).astype(np.uint64), links[:listed]
 
     def propagations(
         self, damping: float, parallel: bool, clock: Clock | None = None
@@ -275,7 +281,7 @@ class RegionBeliefs:
         visits, renewals = self.visits()
         work = np.empty((2, self.width))
         entered = np.diff(receiver_at.astype(np.float64))
-        parts = list(self._parts(1.0 + entered[visits]))
+        parts = list(self._parts(1.0 + entered[visits], _STATES_AT_ONCE))
 
         def sweep() -> float:
             residual = 0.0
@@ -300,7 +306,13 @@ class RegionBeliefs:
         """
         parent, child = self.regions.edges.T
         above = self.regions.above
-        places, edge = spread(above.offsets[parent], above.sizes[parent])
+        counts = above.sizes[parent]
+        self.budget.require_bytes(
+            self.bytes_needed() + _VISIT_BYTES * int(counts.sum() + 2 * len(parent)),
+            f"the order in which the messages of {len(self.regions)} regions are sent",
+            _FASTER,
+        )
+        places, edge = spread(above.offsets[parent], counts)
         own = np.arange(len(parent))
         after = np.concatenate([child, parent, above.items[places]])  # the region whose turn it is
         order = np.concatenate([own, own, edge])

@@ -23,6 +23,7 @@ from kikuchi.core.budget import Budget, format_bytes
 from kikuchi.core.errors import ModelError
 from kikuchi.graphs.factor_graph import FactorGraph, Variable
 from kikuchi.graphs.regions import sets
+from kikuchi.graphs.regions.acyclicity import is_acyclic
 from kikuchi.graphs.regions.parts import (
     Region,
     ancestors,
@@ -43,8 +44,6 @@ MOST_REGIONS = 1_000_000
 """Roots whose intersections are more than this are refused."""
 
 __all__ = ["MOST_REGIONS", "Region", "RegionGraph"]
-
-_MOST_OVERLAPS = 20_000_000  # pairs of roots looked at to prove that regions are exact
 
 
 class RegionGraph:
@@ -367,10 +366,7 @@ class RegionGraph:
         return bool(len(self.edges) == n - connected_components(matrix, directed=False)[0])
 
     def _has_junction_tree(self) -> bool:
-        """A tree of roots joins each variable's roots: heaviest tree weighs sum (holders - 1)."""
-        from scipy.sparse import csr_array
-        from scipy.sparse.csgraph import minimum_spanning_tree
-
+        """Whether the regions are the intersections of roots that a junction tree can join."""
         n = self.graph.n_variables
         members = self._family.below(n)
         if not np.array_equal(filled(self.graph, members).items, self._family.items):
@@ -378,16 +374,7 @@ class RegionGraph:
         if len(sets.first_copies(members)) < len(members):
             return False
         tops = members.take(np.arange(self.n_roots))
-        if np.sum(tops.holders.sizes**2) > _MOST_OVERLAPS:
-            return False
-        ones = np.ones(len(tops.items))
-        places = tops.items.astype(np.int32), tops.offsets.astype(np.int32)  # as SciPy 1.13 needs
-        incidence = csr_array((ones, *places), shape=(len(tops), n))
-        overlaps = (incidence @ incidence.T).tocsr()
-        overlaps.setdiag(0)
-        overlaps.eliminate_zeros()
-        weight = -minimum_spanning_tree(-overlaps).sum()
-        if weight != len(tops.items) - np.sum(tops.holders.sizes > 0):
+        if not is_acyclic(tops):
             return False
         closed = sets.closure(tops, n, MOST_REGIONS)
         together = sets.first_copies(sets.joined(closed, members))

@@ -20,7 +20,7 @@ MOST_OVERLAPS = 25_000_000
 """Families with more pairs of sets that meet, counted by item, are refused: a minute of work."""
 
 _PAIRS_AT_ONCE = 3_000_000  # pairs of sets looked at between two looks at the clock
-_MEMBER_BYTES = 250  # of all lists of a region graph while it is made, for each member of a region
+_MEMBER_BYTES = 400  # of all lists of a region graph while it is made, for each member of a region
 _FEWER = "choose fewer or smaller regions (bethe, loops:4)"
 
 

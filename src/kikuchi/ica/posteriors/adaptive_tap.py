@@ -67,7 +67,7 @@ class AdaptiveTapPosterior(Posterior):
         0.0, "fraction of the old factor that is kept, at first", low=0.0, below=1.0
     )
     tol: float = option(1e-8, "largest relative disagreement of means and variances", above=0.0)
-    max_iterations: int = option(400, "most sweeps over the sources", low=1)
+    max_iter: int = option(400, "most sweeps over the sources", low=1)
 
     def _solve(self, problem: Problem, start: Moments | None) -> Moments:
         shape = problem.field.shape
@@ -79,7 +79,7 @@ class AdaptiveTapPosterior(Posterior):
             piece = problem.take(part)
             first = None if start is None else start.take(part)
             sites = _Sites(piece, *_first_factors(piece, first))
-            done = sites.run(1.0 - self.damping, self.tol, self.max_iterations)
+            done = sites.run(1.0 - self.damping, self.tol, self.max_iter)
             iterations = max(iterations, done)
             answers = sites.answers()
             for target, values in zip(out, answers, strict=True):

@@ -51,7 +51,7 @@ class ImportancePosterior(Posterior):
     summary: ClassVar[str] = "importance sampling around adaptive TAP: the likelihood itself"
     draws: int = option(256, "draws of each sample, rounded up to a multiple of 32", low=8)
     tol: float = option(1e-4, "tolerance of adaptive TAP", above=0.0)
-    max_iterations: int = option(100, "most sweeps of adaptive TAP", low=1)
+    max_iter: int = option(100, "most sweeps of adaptive TAP", low=1)
     numbered: bool = option(False, "draws by the number of the sample, not by its values")
 
     def _solve(self, problem: Problem, start: Moments | None) -> Moments:
@@ -68,7 +68,7 @@ class ImportancePosterior(Posterior):
             second += each.sum(axis=0)
             warnings |= set(found.warnings)
         sums = second - mean @ mean.T
-        iterations = self.max_iterations
+        iterations = self.max_iter
         rest = converged, iterations, False, tuple(sorted(warnings))
         return Moments(mean, sums, variances, log_z, gamma, lam, *rest)
 
@@ -135,16 +135,16 @@ class ImportancePosterior(Posterior):
             SampleFields(problem.couplings, problem.field, gamma, lam),
             start is not None,
             self.tol,
-            self.max_iterations,
+            self.max_iter,
             PairedDraws(normals, shares, self._places(problem, begin, len(normals))),
             WeightedMoments(mean, second, log_z),
         )
         warnings = _few_count(relative / total)
-        if failed and self.max_iterations > 10:
+        if failed and self.max_iter > 10:
             warnings += ("adaptive TAP, which draws are made around, has not converged everywhere",)
         variances = np.einsum("nii->in", second) - mean * mean
         done = np.full(total, failed == 0)
-        rest = done, self.max_iterations, False, warnings
+        rest = done, self.max_iter, False, warnings
         moments = Moments(
             mean, second.sum(axis=0) - mean @ mean.T, variances, log_z, gamma, lam, *rest
         )
@@ -154,7 +154,7 @@ class ImportancePosterior(Posterior):
         self, problem: Problem, start: Moments | None, begin: int
     ) -> tuple[Moments, Array]:
         """The same for any density: adaptive TAP, then draws whose densities NumPy computes."""
-        solver = AdaptiveTapPosterior(tol=self.tol, max_iterations=self.max_iterations)
+        solver = AdaptiveTapPosterior(tol=self.tol, max_iter=self.max_iter)
         if start is not None:
             start = replace(start, mean=tilted_means(problem, start))
         around = solver.solve(problem, start)

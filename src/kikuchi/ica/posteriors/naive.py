@@ -33,7 +33,7 @@ class NaivePosterior(Posterior):
     summary: ClassVar[str] = "independent sources; a bound, but it loses sources in noise"
     damping: float = option(0.0, "fraction of the old mean that is kept", low=0.0, below=1.0)
     tol: float = option(1e-8, "largest change of a mean, in units of mean + deviation", above=0.0)
-    max_iterations: int = option(200, "most Newton steps or sweeps over the sources", low=1)
+    max_iter: int = option(200, "most Newton steps or sweeps over the sources", low=1)
     solver: Literal["newton", "sweeps"] = option(
         "newton", "newton (unless damped), or sweeps over one source after the other"
     )
@@ -51,7 +51,7 @@ class NaivePosterior(Posterior):
     def _fields(self, problem: Problem, start: Moments | None) -> Fields:
         """The mean field solution of all samples."""
         newton = self.solver == "newton" and self.damping == 0.0
-        recipe = SolverOptions(newton, 1.0 - self.damping, self.tol, self.max_iterations)
+        recipe = SolverOptions(newton, 1.0 - self.damping, self.tol, self.max_iter)
         return solve_fields(problem, None if start is None else start.mean, recipe)
 
 

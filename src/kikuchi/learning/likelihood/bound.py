@@ -63,7 +63,7 @@ class MeanFieldMinusTrw(Learner):
     l2: float = option(0.0, "penalty on the squares of log-weights (half of their sum)", low=0)
     ties: str | None = option(None, "factors that share a table, such as 0-3;4-7, or shape")
     tol: float = option(1e-5, "largest slope to stop at", low=0)
-    max_iterations: int = option(500, "most steps of the ascent", low=1)
+    max_iter: int = option(500, "most steps of the ascent", low=1)
     inner_tol: float = option(1e-11, "largest change of a message or probability inside", above=0)
     inner_iterations: int = option(2000, "most sweeps of messages or mean field per step", low=1)
     noise: float = option(0.1, "random numbers added where tables say nothing", low=0)
@@ -89,7 +89,7 @@ class MeanFieldMinusTrw(Learner):
 
         beside = _BoundState(energy.state, rows.state)
         ascent = energy.ascent(data, parameters, objective, _LONGEST_STEP, certified, beside)
-        learned = ascent.maximise(run, tol=self.tol, limit=self.max_iterations)
+        learned = ascent.maximise(run, tol=self.tol, limit=self.max_iter)
         learned.diagnostics |= {
             "certified_lower": certified(),
             "distinct_rows": rows.n_rows,

@@ -54,7 +54,7 @@ class ExpectationLearner(Learner):
     spread: Spread = option("cell", "the prior is for each cell, or divided over each table")
     start: Start = option("graph", "start from the graph's tables or from random ones")
     seed: int = option(0, "random start", low=0)
-    max_iterations: int = option(1000, "most iterations", low=1)
+    max_iter: int = option(1000, "most iterations", low=1)
     tol: float = option(1e-7, "largest change of a probability, or moment left (undirected)", low=0)
     on_divergence: str = option("damp", "inner inference: damp, continue, stop, or a method")
 
@@ -183,7 +183,7 @@ class _Alternation(ExpectationMaximisation[Array], ABC):
             self,
             self.run,
             tol=self.learner.tol,
-            limit=self.learner.max_iterations,
+            limit=self.learner.max_iter,
             first=lambda _: self.begin(self._first()),
             store=self.run.store,
         )

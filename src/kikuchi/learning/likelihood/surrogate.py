@@ -78,7 +78,7 @@ class Surrogate(Learner):
         "moments", "begin at the closed form if there is one, or at the model's own tables"
     )
     tol: float = option(1e-6, "largest slope to stop at", low=0)
-    max_iterations: int = option(500, "most steps of the ascent", low=1)
+    max_iter: int = option(500, "most steps of the ascent", low=1)
     inner_tol: float = option(1e-12, "largest change of a message to stop at", above=0)
     inner_iterations: int = option(2000, "most sweeps over the messages for one step", low=1)
     seed: int = option(0, "seed of the random forests of larger factors", low=0)
@@ -106,7 +106,7 @@ class Surrogate(Learner):
 
         lower = certified if self.energy == "trw" else None
         ascent = energy.ascent(data, parameters, objective, _LONGEST_STEP, lower, energy.state)
-        learned = ascent.maximise(run, tol=self.tol, limit=self.max_iterations)
+        learned = ascent.maximise(run, tol=self.tol, limit=self.max_iter)
         learned.diagnostics |= {
             "energy": self.energy,
             "unconverged": energy.state.unconverged,

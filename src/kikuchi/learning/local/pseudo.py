@@ -53,7 +53,7 @@ class PseudoLikelihood(Learner):
     l2: float = option(0.0, "penalty on the squares of log-weights (half of their sum)", low=0)
     ties: str | None = option(None, "factors that share a table, such as 0-3;4-7, or shape")
     tol: float = option(1e-6, "largest slope to stop at", low=0)
-    max_iterations: int = option(5000, "most steps of the ascent", low=1)
+    max_iter: int = option(5000, "most steps of the ascent", low=1)
 
     def _fit(self, graph: FactorGraph, data: Data, run: FitRun) -> Learned:
         parameters = Parameters(graph, self.ties)
@@ -62,7 +62,7 @@ class PseudoLikelihood(Learner):
         ascent = Ascent(
             graph, data, parameters, objective, l1=self.l1, l2=self.l2, longest=_LONGEST_STEP
         )
-        learned = ascent.maximise(run, tol=self.tol, limit=self.max_iterations)
+        learned = ascent.maximise(run, tol=self.tol, limit=self.max_iter)
         learned.diagnostics |= {
             "local_configurations": local.size,
             "parameters": parameters.n_free,

@@ -101,7 +101,7 @@ class LoopyScalingML(ScalingLearner):
             state,
             run,
             tol=self.tol,
-            limit=self.max_iterations,
+            limit=self.max_iter,
             store=run.store,
         )
         warnings = sweeps.warnings()

@@ -51,7 +51,7 @@ class ScalingLearner(Learner):
         0.0, "rows spread over all states that are added to the data", low=0.0
     )
     tol: float = option(1e-9, "largest distance of a marginal from its target to stop at", above=0)
-    max_iterations: int = option(100_000, "most sweeps over all factors", low=1)
+    max_iter: int = option(100_000, "most sweeps over all factors", low=1)
 
     @safe_interrupts()
     def fit_targets(
@@ -235,7 +235,7 @@ class TreeScaling:
             state,
             run,
             tol=self.learner.tol,
-            limit=self.learner.max_iterations,
+            limit=self.learner.max_iter,
             store=run.store,
         )
         self.tree.log_z = state.log_z

@@ -98,7 +98,7 @@ def hill_climb(
     start: Iterable[NamedArrow] = (),
     tabu: int = 20,
     restarts: int = 100,
-    max_iterations: int = 100_000,
+    max_iter: int = 100_000,
     pseudo_count: float = PSEUDO_COUNT,
     seed: Seed = 0,
     progress: ProgressOption = None,
@@ -121,7 +121,7 @@ def hill_climb(
     pseudo_count : added to each count of the fitted tables, as `learn` does, so that what no row
         shows is improbable and not impossible.
     seed : of the random steps.
-    max_iterations : most steps of all climbs.
+    max_iter : most steps of all climbs.
     budget, seconds, memory : limits of the run: a budget, or seconds and memory.
     progress : True for a bar, or a function that is told how far the search is.
 
@@ -135,7 +135,7 @@ def hill_climb(
     clock = limits(**within).start()
     begin = {*rules.required, *_arrows(scores.data, start, "start")}
     _require_acyclic(scores.data, begin)
-    limit = clock.iterations(max_iterations)
+    limit = clock.iterations(max_iter)
     with shown(progress, "hill climbing") as report:
         climb = _Climb(scores, rules, tabu, clock, limit, report)
         climb.run(_parent_sets(scores.n_variables, begin))

@@ -84,7 +84,7 @@ def induce_features(
     rows.require_complete("induce_features")
     chosen = list(_single_states(rows) if start is None else start)
     waiting = list(_pair_states(rows) if candidates is None else candidates)
-    chooser = learner or ImprovedScalingML(tol=1e-8, max_iterations=_MOST_SWEEPS)
+    chooser = learner or ImprovedScalingML(tol=1e-8, max_iter=_MOST_SWEEPS)
     budget = limits(**within)
     fit, features = _fitted(rows, chosen, chooser, budget)
     likelihoods, gains = [_objective(fit)], []
@@ -124,7 +124,7 @@ def _fitted(
     graph = _graph_of(rows, chosen)
     features = Features(graph, chosen)
     if features.is_tied and isinstance(learner, ImprovedScalingML):
-        learner = GeneralisedScalingML(tol=learner.tol, max_iterations=learner.max_iterations)
+        learner = GeneralisedScalingML(tol=learner.tol, max_iter=learner.max_iter)
     learner = dataclasses.replace(learner, features=features)
     return learner.fit(graph, rows, budget=budget, score=False), features
 

@@ -119,13 +119,13 @@ def moment_filter(model: StateSpace, emission: ScalarEmission, y: Array) -> Mome
 
 
 def expectation_propagation(
-    model: StateSpace, emission: ScalarEmission, y: Array, *, max_iterations: int = 100,
+    model: StateSpace, emission: ScalarEmission, y: Array, *, max_iter: int = 100,
     tol: float = 1e-8, damping: float = 0.0,
 ) -> MomentStates:  # fmt: skip
     """Expectation propagation: Gaussians in place of the outputs, refitted until none changes.
 
     `model` holds the dynamics, `emission` the outputs given f, `y` (T,) the outputs; it ends after
-    `max_iterations` sweeps at the latest.
+    `max_iter` sweeps at the latest.
 
     Parameters as of `moment_filter`; `tol` is the largest change of a mean of f in its standard
     deviations, `damping` the share of the old Gaussian that is kept. The evidence of a model with
@@ -133,7 +133,7 @@ def expectation_propagation(
 
     Reference: HOJ-I22.
     """
-    chain, found = _propagated(model, emission, y, max_iterations, tol, damping)
+    chain, found = _propagated(model, emission, y, max_iter, tol, damping)
     factors, smoothed, converged, iterations = found
     evidence = chain.log_evidence(factors, smoothed)
     return MomentStates(
@@ -152,13 +152,13 @@ def site_smoother(
 
 
 def _propagated(
-    model: StateSpace, emission: ScalarEmission, y: Array, max_iterations: int, tol: float,
+    model: StateSpace, emission: ScalarEmission, y: Array, max_iter: int, tol: float,
     damping: float,
 ) -> tuple[_OutputSites, Propagated[SmoothedStates]]:  # fmt: skip
     column = _checked(model, emission, y)
     chain = _OutputSites(model, emission, column)
     start = moment_filter(model, emission, column).sites
-    return chain, propagate(chain, start, tol=tol, limit=max_iterations, damping=damping)
+    return chain, propagate(chain, start, tol=tol, limit=max_iter, damping=damping)
 
 
 class _OutputSites(SiteModel[SmoothedStates]):

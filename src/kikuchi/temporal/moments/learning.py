@@ -67,7 +67,7 @@ def evidence_slope(
 
 
 def ascend(
-    model: StateSpace, emission: ScalarEmission, sequences: Sequences, max_iterations: int,
+    model: StateSpace, emission: ScalarEmission, sequences: Sequences, max_iter: int,
     tol: float,
 ) -> StateSpace:  # fmt: skip
     """The model whose dynamics L-BFGS reaches up the evidence, until a step gains less than `tol`
@@ -86,7 +86,7 @@ def ascend(
         return -value / rows, -slope / rows
 
     descent = Lbfgs(objective, pack(model, _DYNAMICS))
-    for _ in range(max_iterations):
+    for _ in range(max_iter):
         before = descent.value
         if not descent.step() or before - descent.value <= tol:
             break

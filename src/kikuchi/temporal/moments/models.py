@@ -294,15 +294,15 @@ class MomentSSM:
             [moment_filter(self.model, self.emission, y) for y in sequences.tables]
         )
 
-    def smooth(self, Y: Any, *, damping: float = 0.2, max_iterations: int = 100) -> Any:
+    def smooth(self, Y: Any, *, damping: float = 0.2, max_iter: int = 100) -> Any:
         """States given all outputs `Y` (time, 1), by expectation propagation: at most
-        `max_iterations` passes, each with the share `damping` of the old messages.
+        `max_iter` passes, each with the share `damping` of the old messages.
         """
         sequences = self._columns(Y)
         return sequences.answer(
             [
                 expectation_propagation(
-                    self.model, self.emission, y, damping=damping, max_iterations=max_iterations
+                    self.model, self.emission, y, damping=damping, max_iter=max_iter
                 )
                 for y in sequences.tables
             ]
@@ -335,30 +335,28 @@ class MomentSSM:
         states, predictors = sample_states(quiet, steps, rng)
         return states, self.emission.sample(predictors, rng)
 
-    def fit_em(self, Y: Any, *, max_iterations: int = 50, tol: float = 1e-4) -> MomentSSM:
+    def fit_em(self, Y: Any, *, max_iter: int = 50, tol: float = 1e-4) -> MomentSSM:
         """The model with transition, offset and noise of the states learnt from outputs `Y` (time,
         1) by EM over the moments of expectation propagation, until the evidence per output gains
-        less than `tol`, or for `max_iterations`.
+        less than `tol`, or for `max_iter`.
 
         The evidence is an approximation: it need not rise at every step.
         """
         from kikuchi.temporal.moments.learning import alternation
 
         em = alternation(self.model, self.emission, self._columns(Y))
-        for _ in range(max_iterations):
+        for _ in range(max_iter):
             if em.advance().residual <= tol:
                 break
         model = em.maximisation(em.now, em.expect()) if em.done else em.now
         return MomentSSM(model, self.emission)
 
-    def fit_gradient(self, Y: Any, *, max_iterations: int = 100, tol: float = 1e-6) -> MomentSSM:
+    def fit_gradient(self, Y: Any, *, max_iter: int = 100, tol: float = 1e-6) -> MomentSSM:
         """The model with transition, offset and noise of the states learnt from outputs `Y` (time,
         1) by L-BFGS up the evidence of expectation propagation, until a step gains less than `tol`
-        per output, or for `max_iterations`.
+        per output, or for `max_iter`.
         """
         from kikuchi.temporal.moments.learning import ascend
 
         sequences = self._columns(Y)
-        return MomentSSM(
-            ascend(self.model, self.emission, sequences, max_iterations, tol), self.emission
-        )
+        return MomentSSM(ascend(self.model, self.emission, sequences, max_iter, tol), self.emission)

@@ -142,7 +142,7 @@ class WalkPosterior(NamedTuple):
 
 
 def walk_posterior(
-    model: LaplaceWalks, y: Array, scheme: Scheme = "ep", *, max_iterations: int = 100,
+    model: LaplaceWalks, y: Array, scheme: Scheme = "ep", *, max_iter: int = 100,
     tol: float = 1e-6, damping: float = 0.3,
 ) -> WalkPosterior:  # fmt: skip
     """Sources given all outputs by one of the three schemes; NaN is missing.
@@ -154,7 +154,7 @@ def walk_posterior(
     model : the walks
     y : outputs (T, D)
     scheme : kalman, tap (adaptive TAP per frame, then backwards) or ep
-    max_iterations, tol, damping : of ep; `tol` is the largest change of a mean step in standard
+    max_iter, tol, damping : of ep; `tol` is the largest change of a mean step in standard
         deviations
     """
     if scheme == "kalman":
@@ -166,7 +166,7 @@ def walk_posterior(
         s = chain.condition(factors)
     else:
         factors, s, converged, _ = propagate(
-            chain, chain.start(), tol=tol, limit=max_iterations, damping=damping
+            chain, chain.start(), tol=tol, limit=max_iter, damping=damping
         )
     evidence = s.log_likelihood + chain.log_masses(factors, s)
     return WalkPosterior(s.mean, s.covariance, s.pair_covariance, evidence, converged)

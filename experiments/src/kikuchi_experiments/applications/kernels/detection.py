@@ -95,7 +95,7 @@ def messages(
     ramp,
     linear,
     parallel,
-    max_iterations,
+    max_iter,
     tol,
     odds,
     converged,
@@ -122,7 +122,7 @@ def messages(
                 k[i, j] = 2.0 * couplings[use, i, j] / weight
                 decay[i, j] = np.exp(-abs(k[i, j]))
         converged[use] = False
-        for _ in range(max_iterations):
+        for _ in range(max_iter):
             ahead = 1.0 - (1.0 - share) * (1.0 - ramp)
             if parallel:
                 change = _parallel_sweep(
@@ -145,7 +145,7 @@ def messages(
 
 
 @njit(cache=True, error_model="numpy")
-def mean_field(couplings, fields, max_iterations, tol, odds, converged):
+def mean_field(couplings, fields, max_iter, tol, odds, converged):
     """Log-odds of every symbol by m_i = tanh(theta_i + sum_j theta_ij m_j), one after the other.
 
     A diagonal of the couplings acts as written: the published curve has one.
@@ -155,7 +155,7 @@ def mean_field(couplings, fields, max_iterations, tol, odds, converged):
     for use in range(uses):
         means[:] = 0.0
         converged[use] = False
-        for _ in range(max_iterations):
+        for _ in range(max_iter):
             change = 0.0
             for i in range(n):
                 field = fields[use, i]

@@ -23,9 +23,9 @@ from kikuchi.core.errors import EvidenceError, ImpossibleEvidenceError, ModelErr
 from kikuchi.core.labels import required_place
 from kikuchi.graphs.directed import bayesian_network
 from kikuchi.graphs.factor_graph import FactorGraph
-from kikuchi.query.answers import Distributions
-from kikuchi.query.pattern_table import PatternTable, fits
-from kikuchi.query.patterns import EvidencePattern, PatternEngine, log_of
+from kikuchi.queries.answers import Distributions
+from kikuchi.queries.pattern_table import PatternTable, fits
+from kikuchi.queries.patterns import EvidencePattern, PatternEngine, log_of
 
 _BEFORE = "[-1]"
 
@@ -279,7 +279,7 @@ class _Slice:
                 self._engines[what] = PatternTable(self.graph, pattern)
             else:
                 from kikuchi.engines.trees.rows import LinearTables
-                from kikuchi.query.pattern_tree import PatternTree
+                from kikuchi.queries.pattern_tree import PatternTree
 
                 linear = LinearTables.of(self.graph)
                 self._engines[what] = PatternTree(self.graph, linear, pattern, self.clock)

@@ -14,11 +14,11 @@ import pytest
 import kikuchi as kk
 from kikuchi.core.budget import Budget
 from kikuchi.core.errors import BudgetError, EvidenceError, ImpossibleEvidenceError, ModelError
-from kikuchi.query.barren import barren_variables, normalised_tables
-from kikuchi.query.cache import cache_of
-from kikuchi.query.pattern_table import PatternTable
-from kikuchi.query.pattern_tree import PatternTree
-from kikuchi.query.patterns import EvidencePattern, log_of
+from kikuchi.queries.barren import barren_variables, normalised_tables
+from kikuchi.queries.cache import cache_of
+from kikuchi.queries.pattern_table import PatternTable
+from kikuchi.queries.pattern_tree import PatternTree
+from kikuchi.queries.patterns import EvidencePattern, log_of
 
 ASIA = kk.example("asia")
 
@@ -357,7 +357,7 @@ def test_a_conflict_is_sought_in_little_memory(monkeypatch: pytest.MonkeyPatch) 
     seen = dict.fromkeys(range(2, side**2, 2), 0) | {0: 0, 1: 1}
     with pytest.raises(ImpossibleEvidenceError, match="zero: 0=0, 1=1 together are impossible;"):
         kk.query(graph, [5], evidence=seen)
-    monkeypatch.setattr("kikuchi.query.conflicts._MEMORY", 50_000)
+    monkeypatch.setattr("kikuchi.queries.conflicts._MEMORY", 50_000)
     monkeypatch.setattr("kikuchi.engines.trees.rows.MOST_ENTRIES", 100)
     says = (
         r"0=0, 1=1, 2=0, .*, 16=0 and 32 more together are impossible \(there may be a smaller set"

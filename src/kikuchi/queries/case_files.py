@@ -37,9 +37,9 @@ from kikuchi.core.tables import open_parquet, parquet_module
 from kikuchi.core.text import from_cell, spreadsheet_cell
 from kikuchi.graphs.factor_graph import FactorGraph, Variable
 from kikuchi.methods.method import Method
-from kikuchi.query.cases import Cases, CellReader
-from kikuchi.query.foreign import as_model
-from kikuchi.query.predict import (
+from kikuchi.queries.cases import Cases, CellReader
+from kikuchi.queries.converters import as_model
+from kikuchi.queries.predict import (
     Impossible,
     answer_cases,
     answer_columns,
@@ -47,7 +47,7 @@ from kikuchi.query.predict import (
     distinct_rows,
     require_possible_rows,
 )
-from kikuchi.query.question import asked_variables, state_labels
+from kikuchi.queries.question import asked_variables, state_labels
 
 if TYPE_CHECKING:
     from kikuchi.core.cluster import Client

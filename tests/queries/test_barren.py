@@ -7,7 +7,7 @@ import pytest
 
 import kikuchi as kk
 from kikuchi.core.budget import Budget
-from kikuchi.query.barren import marginals_by_parts, normalised_tables
+from kikuchi.queries.barren import marginals_by_parts, normalised_tables
 
 ROOTS, FINDINGS, PARENTS = 24, 16, 9
 
@@ -56,8 +56,8 @@ def test_questions_use_them_and_keep_them(
     graph: kk.FactorGraph, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     first = kk.query(graph)
-    monkeypatch.setattr("kikuchi.query.cache.marginals_by_parts", None)
-    monkeypatch.setattr("kikuchi.query.cache.ModelCache.engine", None)
+    monkeypatch.setattr("kikuchi.queries.cache.marginals_by_parts", None)
+    monkeypatch.setattr("kikuchi.queries.cache.ModelCache.engine", None)
     again = kk.query(graph)  # would fail without what was kept
     for name in again:
         assert again[name] == first[name]

@@ -21,20 +21,20 @@ from kikuchi.core.progress import Progress, ProgressOption, shown, silent
 from kikuchi.graphs.factor_graph import FactorGraph, Variable
 from kikuchi.methods.method import Method
 from kikuchi.methods.registry import infer, parse_method
-from kikuchi.query.cache import cache_of
-from kikuchi.query.cases import UNSEEN, Cases, read_cases
-from kikuchi.query.conflicts import impossible
-from kikuchi.query.foreign import as_model
-from kikuchi.query.patterns import EvidencePattern, PatternEngine, States, log_of, no_weights
-from kikuchi.query.query import EXACT
-from kikuchi.query.question import Given, asked_variables, state_labels
+from kikuchi.queries.cache import cache_of
+from kikuchi.queries.cases import UNSEEN, Cases, read_cases
+from kikuchi.queries.conflicts import impossible
+from kikuchi.queries.converters import as_model
+from kikuchi.queries.patterns import EvidencePattern, PatternEngine, States, log_of, no_weights
+from kikuchi.queries.query import EXACT
+from kikuchi.queries.question import Given, asked_variables, state_labels
 
 if TYPE_CHECKING:
     from kikuchi.core.cluster import Client
 
 Impossible = Literal["error", "missing"]
 
-_LOG = logger("query")
+_LOG = logger("queries")
 _OWN_TREE = 200  # rows that are worth a tree of their own pattern
 _CHUNK = 8192  # distinct rows between two looks at the clock
 _DENSE = 4  # codes per row that are worth a table of all codes
@@ -402,7 +402,7 @@ def _inferred_rows(
     all, else by a run for each.
     """
     from kikuchi.methods.belief_propagation import BeliefPropagation
-    from kikuchi.query.message_rows import MessageRows, takes
+    from kikuchi.queries.message_rows import MessageRows, takes
 
     rows = np.arange(len(states))
     clock = cells.clock

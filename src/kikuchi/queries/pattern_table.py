@@ -12,7 +12,7 @@ import numpy as np
 from kikuchi.core.arrays import Array, Ints
 from kikuchi.core.budget import Budget, Clock
 from kikuchi.graphs.factor_graph import FactorGraph
-from kikuchi.query.patterns import EvidencePattern, PatternEngine, States, log_of
+from kikuchi.queries.patterns import EvidencePattern, PatternEngine, States, log_of
 
 _MOST_STATES = 2**17  # joint states of what a row leaves open: a few milliseconds
 _MOST_ENTRIES = 2**22  # states times rows: a fifth of a second

@@ -11,7 +11,7 @@ import pytest
 import kikuchi as kk
 from kikuchi.core.errors import DataError, KikuchiError
 from kikuchi.learning.files import read_data
-from kikuchi.query.cases import read_cases
+from kikuchi.queries.cases import read_cases
 
 NAMES: list[list[str] | None] = [
     *(None, ["no", "yes"], ["yes", "no"], ["0", "1"], ["1", "0"], ["1", "2"], ["2", "1"]),

@@ -24,11 +24,11 @@ from kikuchi.core.text import printable
 from kikuchi.graphs.factor_graph import FactorGraph, Variable
 from kikuchi.methods.method import certain_bounds
 from kikuchi.methods.registry import infer
-from kikuchi.query.cache import cache_of
-from kikuchi.query.conflicts import impossible
-from kikuchi.query.foreign import as_model
-from kikuchi.query.patterns import log_of
-from kikuchi.query.question import Given, asked_variables, given, state_labels
+from kikuchi.queries.cache import cache_of
+from kikuchi.queries.conflicts import impossible
+from kikuchi.queries.converters import as_model
+from kikuchi.queries.patterns import log_of
+from kikuchi.queries.question import Given, asked_variables, given, state_labels
 
 _MOST_ENTRIES = 2**24  # of one table in an exact elimination
 _BOUND_ENTRIES = 2**20  # of one table in an elimination that bounds

@@ -34,13 +34,7 @@ def functions_with_a_budget() -> dict[str, Any]:
     found = {name: getattr(kk, name) for name in kk.__all__}
     taken = {n: f for n, f in found.items() if inspect.isfunction(f) and "budget" in _names(f)}
     methods = {"Method.run": kk.JunctionTree.run, "Learner.fit": kk.EM.fit, "compare": compare}
-    return {**taken, **methods, "query": kk.query.__call__ and _query()}
-
-
-def _query() -> Any:
-    from kikuchi.query.query import query
-
-    return query
+    return {**taken, **methods}
 
 
 def _names(function: Any) -> set[str]:
@@ -106,11 +100,11 @@ def test_progress_is_shown_told_or_refused(capsys: pytest.CaptureFixture[str]) -
     def tell(done: int, total: int, *, residual: Any, objective: Any) -> None:
         told.append(done)
 
-    kk.infer(hard, "bp:tol=0,max_iterations=100000", seconds=0.4, progress=tell)
+    kk.infer(hard, "bp:tol=0,max_iter=100000", seconds=0.4, progress=tell)
     assert told
-    kk.infer(hard, "bp:tol=0,max_iterations=100000", seconds=0.4, progress=True)
-    assert "bp:tol=0,max_iterations=100000: " in capsys.readouterr().err  # lines without a terminal
-    kk.infer(hard, "bp:tol=0,max_iterations=100000", seconds=0.4, progress=False)
+    kk.infer(hard, "bp:tol=0,max_iter=100000", seconds=0.4, progress=True)
+    assert "bp:tol=0,max_iter=100000: " in capsys.readouterr().err  # lines without a terminal
+    kk.infer(hard, "bp:tol=0,max_iter=100000", seconds=0.4, progress=False)
     assert capsys.readouterr().err == ""
     with pytest.raises(kk.KikuchiError, match="progress must be True, False or a function"):
         kk.infer(ASIA, progress="yes")
@@ -174,7 +168,7 @@ def test_cases_without_columns_are_answered_by_the_prior() -> None:
 def test_records_of_the_standard_logging_module(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.DEBUG, logger="kikuchi")
     kk.infer(kk.grid(6, 6, seed=0))
-    kk.infer(kk.complete(12, seed=0, coupling=3.0), "bp:max_iterations=2")
+    kk.infer(kk.complete(12, seed=0, coupling=3.0), "bp:max_iter=2")
     kk.learn(COIN, [[1], [0]], "pseudo")
     said = [(r.name, r.levelname, r.getMessage()) for r in caplog.records]
     assert any(n == "kikuchi.methods" and "auto chose jt" in text for n, _, text in said)
@@ -187,7 +181,7 @@ def test_records_of_the_standard_logging_module(caplog: pytest.LogCaptureFixture
 def test_nothing_is_printed_unless_asked_for() -> None:
     script = (
         "import kikuchi as kk, logging\n"
-        "kk.infer(kk.complete(12, seed=0, coupling=3.0), 'bp:max_iterations=2')\n"
+        "kk.infer(kk.complete(12, seed=0, coupling=3.0), 'bp:max_iter=2')\n"
         "handlers = logging.getLogger('kikuchi').handlers\n"
         "assert [type(h).__name__ for h in handlers] == ['NullHandler'], handlers\n"
     )

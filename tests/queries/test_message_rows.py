@@ -11,7 +11,7 @@ import pytest
 import kikuchi as kk
 from kikuchi.core.budget import Budget
 from kikuchi.core.errors import BudgetError, ImpossibleEvidenceError
-from kikuchi.query.message_rows import MessageRows, takes
+from kikuchi.queries.message_rows import MessageRows, takes
 
 GRID = kk.grid(4, 4, seed=3, coupling=0.6)
 
@@ -98,7 +98,7 @@ def test_rows_that_do_not_converge_are_named() -> None:
     hard = kk.complete(12, seed=0, coupling=3.0)
     frame = pd.DataFrame({"x0": [0, 1, None], "x1": [None, 1, 0]})
     with pytest.warns(UserWarning, match="3 of 3 cases did not converge"):
-        table = kk.predict_proba(hard, frame, method="bp:max_iterations=3")
+        table = kk.predict_proba(hard, frame, method="bp:max_iter=3")
     assert table.attrs["not_converged"] == [0, 1, 2]
     with warnings.catch_warnings():
         warnings.simplefilter("error")
@@ -109,7 +109,7 @@ def test_time_ends_with_an_error_and_other_methods_share_it() -> None:
     large = kk.grid(30, 30, seed=0, coupling=1.0)
     frame = pd.DataFrame({"x0": [0, 1], "x1": [0, 1]})
     with pytest.raises(BudgetError, match=r"distinct cases were answered when the 0.05 seconds"):
-        kk.predict_proba(large, frame, method="bp:tol=0,max_iterations=1000000", seconds=0.05)
+        kk.predict_proba(large, frame, method="bp:tol=0,max_iter=1000000", seconds=0.05)
     many = cases(large, 40, 0)
     with pytest.raises(BudgetError, match="of 40 distinct cases"):
         kk.predict_proba(large, many, [0], method="gibbs", seconds=0.3)

@@ -23,13 +23,13 @@ from kikuchi.graphs.factor_graph import FactorGraph, Variable
 from kikuchi.methods.beliefs import Beliefs
 from kikuchi.methods.method import Method
 from kikuchi.methods.registry import METHODS, infer
-from kikuchi.query.answers import Distributions, JointDistribution
-from kikuchi.query.barren import rest_of, without_variables
-from kikuchi.query.cache import cache_of
-from kikuchi.query.conflicts import impossible
-from kikuchi.query.foreign import as_model
-from kikuchi.query.patterns import PatternEngine, log_of, no_weights
-from kikuchi.query.question import Given, asked_variables, given, state_labels
+from kikuchi.queries.answers import Distributions, JointDistribution
+from kikuchi.queries.barren import rest_of, without_variables
+from kikuchi.queries.cache import cache_of
+from kikuchi.queries.conflicts import impossible
+from kikuchi.queries.converters import as_model
+from kikuchi.queries.patterns import PatternEngine, log_of, no_weights
+from kikuchi.queries.question import Given, asked_variables, given, state_labels
 
 EXACT = ("auto", "jt", "exact")
 _MATCHED = 1e-10  # largest difference from an observed marginal

@@ -11,9 +11,15 @@ import pytest
 
 import kikuchi as kk
 from kikuchi.core.errors import BudgetError
-from kikuchi.query import query as questions
 
-QUESTIONS = ("information_gain", "marginal_map", "most_probable", "predict_proba", "sensitivity")
+QUESTIONS = (
+    "information_gain",
+    "marginal_map",
+    "most_probable",
+    "predict_proba",
+    "query",
+    "sensitivity",
+)
 
 
 def plain(answer: Any) -> Any:
@@ -53,4 +59,3 @@ def twice(ask: Callable[..., Any]) -> Callable[..., Any]:
 def _asked_twice(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in QUESTIONS:
         monkeypatch.setattr(kk, name, twice(getattr(kk, name)))
-    monkeypatch.setattr(questions, "query", twice(questions.query))

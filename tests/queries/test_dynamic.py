@@ -11,7 +11,7 @@ import pytest
 import kikuchi as kk
 from kikuchi.core.errors import EvidenceError, ImpossibleEvidenceError, ModelError
 from kikuchi.graphs.canonical import deterministic, noisy_max, noisy_or
-from kikuchi.query.dynamic import TwoSliceNetwork
+from kikuchi.queries.dynamic import TwoSliceNetwork
 
 
 @pytest.fixture(scope="module")
@@ -56,7 +56,7 @@ def cases(n: int) -> list[dict]:
 def engine(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
     """Both engines of a slice, however small it is."""
     if request.param == "tree":
-        monkeypatch.setattr("kikuchi.query.dynamic.fits", lambda *_: False)
+        monkeypatch.setattr("kikuchi.queries.dynamic.fits", lambda *_: False)
     return str(request.param)
 
 

@@ -11,7 +11,7 @@ from kikuchi.engines.trees.plan import TreePlan
 from kikuchi.engines.trees.row_layout import RowLayout
 from kikuchi.engines.trees.rows import LinearTables, TreeRows, clique_entries
 from kikuchi.graphs.factor_graph import FactorGraph
-from kikuchi.query.patterns import EvidencePattern, PatternEngine, States
+from kikuchi.queries.patterns import EvidencePattern, PatternEngine, States
 
 _DEFAULT_SECONDS = 60.0  # of a tree that is propagated where no limit was given
 

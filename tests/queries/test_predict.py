@@ -12,9 +12,9 @@ import pytest
 import kikuchi as kk
 from kikuchi.core.errors import BudgetError, DataError, ImpossibleEvidenceError
 from kikuchi.graphs.directed import ancestral_sample
-from kikuchi.query.case_files import predict_file
-from kikuchi.query.cases import read_cases
-from kikuchi.query.predict import distinct_rows
+from kikuchi.queries.case_files import predict_file
+from kikuchi.queries.cases import read_cases
+from kikuchi.queries.predict import distinct_rows
 
 pd = pytest.importorskip("pandas")
 ASIA = kk.example("asia")
@@ -90,7 +90,7 @@ def test_many_rows_of_one_pattern_and_many_patterns() -> None:
 
 @pytest.mark.parametrize("ending", [".csv", ".tsv", ".csv.gz", ".parquet"])
 def test_files_stream(cases: pd.DataFrame, ending: str, tmp_path, monkeypatch) -> None:
-    from kikuchi.query import case_files
+    from kikuchi.queries import case_files
 
     monkeypatch.setattr(case_files, "_ROWS_AT_ONCE", 7)
     source, out = tmp_path / f"cases{ending}", tmp_path / f"out{ending}"
@@ -178,7 +178,7 @@ def test_distinct_rows(cards: list[int]) -> None:
 def test_empty_lines_of_a_file_of_cases_end_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("kikuchi.query.case_files._ROWS_AT_ONCE", 2)
+    monkeypatch.setattr("kikuchi.queries.case_files._ROWS_AT_ONCE", 2)
     source, out = tmp_path / "cases.csv", tmp_path / "out.csv"
     source.write_text("\nxray,smoke\nyes,yes\n\n\n\n\n,N/A\nno,None\n\n")
     done = predict_file(kk.example("asia"), source, out, ["lung"])
@@ -251,7 +251,7 @@ def test_a_repeated_text_in_parquet_is_one_object(tmp_path: Path) -> None:
 
 
 def test_wide_rows_come_a_few_at_a_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from kikuchi.query import case_files
+    from kikuchi.queries import case_files
 
     cases = tmp_path / "cases.csv"
     cases.write_text("smoke,xray\n" + "yes,no\nno,\n" * 20)

@@ -16,13 +16,13 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from kikuchi.core.arrays import Array, Mask
 from kikuchi.core.budget import Budget, Clock
 from kikuchi.graphs.factor_graph import FactorGraph
-from kikuchi.query.barren import barren_variables, marginals_by_parts, normalised_tables
-from kikuchi.query.pattern_table import PatternTable, fits
-from kikuchi.query.patterns import EvidencePattern, PatternEngine, States
+from kikuchi.queries.barren import barren_variables, marginals_by_parts, normalised_tables
+from kikuchi.queries.pattern_table import PatternTable, fits
+from kikuchi.queries.patterns import EvidencePattern, PatternEngine, States
 
 if TYPE_CHECKING:  # trees need compiled loops, and small models are answered without them
     from kikuchi.engines.trees.rows import LinearTables
-    from kikuchi.query.pattern_tree import PatternTree
+    from kikuchi.queries.pattern_tree import PatternTree
 
 _MOST_ENGINES = 64
 _MOST_PRIORS = 16
@@ -99,7 +99,7 @@ class ModelCache:
 
     def _tree(self, pattern: EvidencePattern, clock: Clock) -> PatternTree:
         """The tree of a pattern, whose plan depends on the limits."""
-        from kikuchi.query.pattern_tree import PatternTree
+        from kikuchi.queries.pattern_tree import PatternTree
 
         return self._kept(
             (pattern, *_limits(clock.budget)),

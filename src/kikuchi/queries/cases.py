@@ -16,8 +16,8 @@ from kikuchi.core.labels import AmbiguousNumberError, place_of_cell
 from kikuchi.core.tables import is_missing
 from kikuchi.core.text import is_whole
 from kikuchi.graphs.factor_graph import FactorGraph
-from kikuchi.query.patterns import States
-from kikuchi.query.question import state_labels
+from kikuchi.queries.patterns import States
+from kikuchi.queries.question import state_labels
 
 UNSEEN = -1  # a missing cell
 _MISSING_KINDS = ("NAType", "NaTType")  # what pandas has in place of missing values

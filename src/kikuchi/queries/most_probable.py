@@ -22,11 +22,11 @@ from kikuchi.core.errors import KikuchiError
 from kikuchi.core.labelled import pandas_module
 from kikuchi.core.text import html_text, printable
 from kikuchi.graphs.factor_graph import FactorGraph
-from kikuchi.query.cache import cache_of
-from kikuchi.query.conflicts import impossible
-from kikuchi.query.foreign import as_model
-from kikuchi.query.patterns import PatternEngine, States, log_of
-from kikuchi.query.question import Given, given, state_labels
+from kikuchi.queries.cache import cache_of
+from kikuchi.queries.conflicts import impossible
+from kikuchi.queries.converters import as_model
+from kikuchi.queries.patterns import PatternEngine, States, log_of
+from kikuchi.queries.question import Given, given, state_labels
 
 _SHOWN_VARIABLES = 12
 

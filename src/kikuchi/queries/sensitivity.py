@@ -17,11 +17,11 @@ from kikuchi.graphs.factor_graph import FactorGraph, State, Variable
 from kikuchi.methods.beliefs import Beliefs
 from kikuchi.methods.enumeration import FEW_STATES
 from kikuchi.methods.registry import infer
-from kikuchi.query.cache import cache_of
-from kikuchi.query.conflicts import impossible
-from kikuchi.query.foreign import as_model
-from kikuchi.query.patterns import log_of
-from kikuchi.query.question import (
+from kikuchi.queries.cache import cache_of
+from kikuchi.queries.conflicts import impossible
+from kikuchi.queries.converters import as_model
+from kikuchi.queries.patterns import log_of
+from kikuchi.queries.question import (
     asked_variables,
     given,
     state_labels,

@@ -11,9 +11,9 @@ import numpy as np
 from kikuchi.core.budget import Budget
 from kikuchi.core.errors import BudgetError, ImpossibleEvidenceError
 from kikuchi.graphs.factor_graph import FactorGraph
-from kikuchi.query.cache import cache_of
-from kikuchi.query.patterns import log_of
-from kikuchi.query.question import Given, state_labels
+from kikuchi.queries.cache import cache_of
+from kikuchi.queries.patterns import log_of
+from kikuchi.queries.question import Given, state_labels
 
 _SECONDS = 1.0  # of a search for a small set
 _MEMORY = 2**28  # bytes of a tree in which all evidence may be taken back

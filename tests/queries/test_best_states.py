@@ -12,8 +12,8 @@ import pytest
 import kikuchi as kk
 from kikuchi.core import budget as core_budget
 from kikuchi.core.errors import BudgetError, ImpossibleEvidenceError, ModelError
-from kikuchi.query import marginal_map as module
-from kikuchi.query.question import Given
+from kikuchi.queries import marginal_map as module
+from kikuchi.queries.question import Given
 from oracle import random_model
 
 ASIA = kk.example("asia")

@@ -19,9 +19,9 @@ from kikuchi.core.errors import BudgetError
 from kikuchi.graphs.factor_graph import FactorGraph
 from kikuchi.methods.belief_propagation import BeliefPropagation, forest_passes
 from kikuchi.methods.method import Method
-from kikuchi.query.kernels import message_rows as kernels
-from kikuchi.query.kernels.message_rows import RowGraph, RowState
-from kikuchi.query.patterns import States
+from kikuchi.queries.kernels import message_rows as kernels
+from kikuchi.queries.kernels.message_rows import RowGraph, RowState
+from kikuchi.queries.patterns import States
 
 _BLOCK_ENTRIES = 2**16  # of messages and rows of a block: they stay in the cache of a core
 _FEWEST_ROWS, _MOST_ROWS = 8, 64
@@ -164,7 +164,7 @@ class _Block:
 
     def run(self, clock: Clock, total: int) -> None:
         """Sweep until every row has converged or the iterations are over."""
-        limit = clock.iterations(self.method.max_iterations)
+        limit = clock.iterations(self.method.max_iter)
         for done in range(1, limit + 1):
             residual = self.sweep(self.order, self.method.damping)
             small = (residual <= self.method.tol) & (self.method.tol > 0) & ~self.s.marked

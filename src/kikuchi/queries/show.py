@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 from kikuchi.graphs.factor_graph import Variable
 from kikuchi.graphs.picture import network_picture
 from kikuchi.methods.method import Method
-from kikuchi.query.foreign import as_model
-from kikuchi.query.query import query
+from kikuchi.queries.converters import as_model
+from kikuchi.queries.query import query
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -18,7 +18,7 @@ from kikuchi.graphs.directed import check_directed
 from kikuchi.graphs.factor_graph import FactorGraph
 from kikuchi.graphs.formats import read
 from kikuchi.graphs.formats.directed import ROW_TOLERANCE
-from kikuchi.query.question import state_labels
+from kikuchi.queries.question import state_labels
 
 _TAKEN = (
     "a FactorGraph, a path of a model file, a pgmpy BayesianNetwork, MarkovNetwork or FactorGraph, "

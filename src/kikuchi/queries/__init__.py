@@ -1,0 +1,1 @@
+"""Questions by name: labelled distributions, batches of cases, and models of other libraries."""
