@@ -31,7 +31,7 @@ def per_sweep(graph: kk.FactorGraph, few: int, many: int) -> float:
     """CPU seconds of one parallel sweep through the public interface, set-up taken out."""
 
     def run(sweeps: int) -> float:
-        method = kk.BeliefPropagation(schedule="parallel", tol=0.0, max_iter=sweeps)
+        method = kk.methods.BeliefPropagation(schedule="parallel", tol=0.0, max_iter=sweeps)
         method.run(graph)
         return cpu_seconds(lambda: method.run(graph))
 
@@ -170,10 +170,10 @@ import time
 import kikuchi as kk
 def run(size):
     graph = kk.grid(size, size, seed=0, coupling=0.3, field=0.3)
-    kk.BeliefPropagation(schedule="parallel", tol=0.0, max_iter=20).run(graph)
+    kk.methods.BeliefPropagation(schedule="parallel", tol=0.0, max_iter=20).run(graph)
     times = []
     for sweeps in (10, 60):
-        method = kk.BeliefPropagation(schedule="parallel", tol=0.0, max_iter=sweeps)
+        method = kk.methods.BeliefPropagation(schedule="parallel", tol=0.0, max_iter=sweeps)
         best = float("inf")
         for _ in range(5):
             begin = time.process_time()

@@ -107,7 +107,7 @@ def test_exact_inference_is_tried_with_an_estimate_in_reserve(
     def too_slow(*_: object, **__: object) -> None:
         raise BudgetError("the time is over")
 
-    monkeypatch.setattr(kk.JunctionTree, "solve_planned", too_slow)
+    monkeypatch.setattr(kk.methods.JunctionTree, "solve_planned", too_slow)
     monkeypatch.setattr(auto_exact, "_SURE", 0.0)
     beliefs = kk.infer(grid, "auto", budget=kk.Budget(seconds=1))
     assert "would have taken too long" in beliefs.diagnostics["why"]

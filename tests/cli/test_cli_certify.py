@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 from cli_runner import fails, run
 
-from kikuchi import certify, grid, write
+from kikuchi import grid, write
+from kikuchi.brackets import certify
 
 
 @pytest.fixture

@@ -88,7 +88,7 @@ def test_learn_evaluate_sample_and_infer(table: Path, edges: Path, tmp_path: Pat
     page = report.read_text()
     assert "Strongest factors" in page and "Moments of the factors" in page
     assert "rain, wet" in page and "<script" not in page
-    assert "kk.graph_from_text(" in page and "penalties" not in page
+    assert "kk.learning.graph_from_text(" in page and "penalties" not in page
     assert "yes:" in run("infer", fitted).stdout  # names beside the model are read again
 
 
@@ -165,7 +165,7 @@ def test_directed_models_stay_directed(tmp_path: Path) -> None:
 
 def test_gibbs_samples_are_said_to_be(tmp_path: Path) -> None:
     big = tmp_path / "big.uai"
-    kk.write(kk.complete(24, seed=0, coupling=0.2), big)
+    kk.write(kk.generate.complete(24, seed=0, coupling=0.2), big)
     result = run("sample", big, "-n", "50", "--out", tmp_path / "s.csv", "--memory", "100kB")
     assert result.exit_code == 0, result.stderr
     assert "Gibbs" in result.stdout and "neither exact nor independent" in result.stdout
@@ -418,7 +418,7 @@ def test_a_network_shows_arrows_score_held_out_likelihood_and_tables(
     assert result.exit_code == 0, result.stderr
     found = json.loads((tmp_path / "j.json").read_text())
     rows = read_data(asia_rows)
-    search = kk.hill_climb(rows, "bic")
+    search = kk.learning.hill_climb(rows, "bic")
     assert sorted(map(tuple, found["edges"])) == sorted(search.edges)
     assert found["converged"] and found["structure_score"] == pytest.approx(search.score)
     assert all(f"{u} -> {v}" in result.stdout for u, v in search.edges)
@@ -429,7 +429,7 @@ def test_a_network_shows_arrows_score_held_out_likelihood_and_tables(
     order = np.random.default_rng(0).permutation(500)
     train, test = (rows.states[np.sort(part)] for part in (order[100:], order[:100]))
     part = rows.like(train, np.ones(400))
-    model = kk.hill_climb(part, "bic", pseudo_count=0.2).graph
+    model = kk.learning.hill_climb(part, "bic", pseudo_count=0.2).graph
     assert found["held_out"]["rows"] == 100
     assert found["held_out"]["log_likelihood"] == pytest.approx(model.log_score(test).mean())
 
@@ -475,7 +475,7 @@ def test_python_refuses_real_numbers_with_the_same_way_out() -> None:
     rows = np.random.default_rng(0).normal(size=(50, 2))
     for given in (rows, {"a": rows[:, 0], "b": rows[:, 1].astype(str)}):
         with pytest.raises(DataError, match=r"is not a state.*bins=5"):
-            kk.hill_climb(given)
+            kk.learning.hill_climb(given)
     assert kk.Data.of(rows, bins=5).cardinalities.tolist() == [5, 5]
 
 

@@ -59,7 +59,7 @@ asia = kk.example("asia")
 call("query", lambda: kk.query(mixed, [2], evidence={5: 1}))
 call("most probable", lambda: kk.most_probable(mixed, {5: 1}, best=3))
 call("bounds", lambda: kk.bounds(spins, seconds=2))
-call("certificate", lambda: kk.certify(mixed))
+call("certificate", lambda: kk.brackets.certify(mixed))
 call("plan", lambda: kk.plan(spins).calibrate().sample(3, seed=0))
 
 

@@ -7,8 +7,9 @@ import itertools
 import numpy as np
 import pytest
 
-from kikuchi import Budget, FactorGraph, grid, to_pairwise
+from kikuchi import Budget, FactorGraph, grid
 from kikuchi.core.errors import BudgetError, ModelError
+from kikuchi.graphs import to_pairwise
 from kikuchi.graphs.pairwise import phi_form
 from oracle import enumerate_exact, random_model
 

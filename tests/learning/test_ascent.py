@@ -93,10 +93,10 @@ def test_a_maximum_is_a_maximum(text: str) -> None:
 
 
 def test_features_that_no_row_has() -> None:
-    learner = kk.GradientML(features=FeatureMatrix([[0.0], [1.0], [0.0], [0.0]]))
+    learner = kk.learning.GradientML(features=FeatureMatrix([[0.0], [1.0], [0.0], [0.0]]))
     fit = learner.fit(PAIR, IMPLIED)
     assert not fit.converged and "cause=0, effect=1" in fit.warnings[0]
-    signed = kk.GradientML(features=FeatureMatrix([[1.0], [-1.0], [-1.0], [0.0]]))
+    signed = kk.learning.GradientML(features=FeatureMatrix([[1.0], [-1.0], [-1.0], [0.0]]))
     assert signed.fit(PAIR, IMPLIED).converged
 
 

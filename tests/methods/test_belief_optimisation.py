@@ -10,11 +10,12 @@ import pytest
 from scipy.optimize import approx_fprime, brentq
 
 import kikuchi as kk
-from kikuchi import BeliefOptimisation, Budget, FactorGraph
+from kikuchi import Budget, FactorGraph
 from kikuchi.core.errors import MethodError
 from kikuchi.engines.messages.kernels.belief_optimisation import cells, value_and_gradient
 from kikuchi.engines.run import MethodRun
 from kikuchi.graphs.binary import boltzmann_parameters
+from kikuchi.methods import BeliefOptimisation
 from kikuchi.methods.belief_optimisation import _Energy
 from oracle import enumerate_exact
 
@@ -125,7 +126,7 @@ def test_golden_cycles() -> None:
 
 
 def test_exact_on_trees_with_constant_and_evidence() -> None:
-    tree = kk.random_tree(9, seed=3)
+    tree = kk.generate.random_tree(9, seed=3)
     shifted = FactorGraph.from_arrays(
         tree.cardinalities, tree.scopes, tree.scope_offsets, tree.log_tables, log_constant=2.5
     )

@@ -11,11 +11,12 @@ import numpy as np
 import pytest
 
 import kikuchi as kk
-from kikuchi import BeliefPropagation, FactorGraph
+from kikuchi import FactorGraph
 from kikuchi.core.errors import ImpossibleEvidenceError, MethodError
 from kikuchi.engines.messages.kernels import bp_messages
 from kikuchi.engines.messages.ratios import RatioMessages
 from kikuchi.engines.messages.tables import Damping, TableMessages
+from kikuchi.methods import BeliefPropagation
 from oracle import enumerate_exact, random_model
 
 SCHEDULES = ["parallel", "sequential", "random", "residual"]

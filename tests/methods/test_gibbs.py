@@ -473,4 +473,4 @@ def test_variables_without_factors_and_many_states() -> None:
 )
 def test_options_are_checked(text: str) -> None:
     with pytest.raises(MethodError):
-        kk.parse_method(text)
+        kk.methods.parse_method(text)

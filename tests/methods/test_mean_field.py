@@ -226,7 +226,7 @@ def read_grid(path: Path) -> kk.FactorGraph:
     return kk.FactorGraph(cards, list(zip(scopes, tables, strict=True)))
 
 
-def ascend_all(graph: kk.FactorGraph, method: kk.MeanField) -> mean_field.MeanFieldAscent:
+def ascend_all(graph: kk.FactorGraph, method: kk.methods.MeanField) -> mean_field.MeanFieldAscent:
     ascent = mean_field.MeanFieldAscent(
         method, graph, MethodRun(Budget().start(), silent, Trace(), 0.0)
     )
@@ -238,7 +238,7 @@ def test_reference_grid(shared: Path) -> None:
     """g10: one of our starts ends at libDAI's optimum, and the best bound is above it."""
     graph = read_grid(shared / "reference" / "grids" / "g10.uai")
     exact = json.loads((shared / "reference" / "grids" / "g10.exact.json").read_text())
-    method = kk.MeanField(restarts=150)
+    method = kk.methods.MeanField(restarts=150)
     ascent = ascend_all(graph, method)
     bounds = np.array([optimum.bound for optimum in ascent.optima])
     theirs = np.flatnonzero(np.abs(bounds - 159.997404587) < 1e-6)
@@ -294,7 +294,7 @@ def test_annealing_is_followed_by_the_ascent_at_temperature_one() -> None:
 
 def test_hot_start_forgets_where_it_began() -> None:
     graph = two_nodes()
-    method = kk.MeanField(restarts=6, anneal_from=1e6, anneal_sweeps=40)
+    method = kk.methods.MeanField(restarts=6, anneal_from=1e6, anneal_sweeps=40)
     bounds = kk.infer(graph, method).diagnostics["bounds"]
     np.testing.assert_allclose(bounds, bounds[0], atol=1e-12)
 
@@ -433,4 +433,4 @@ def test_variables_without_factors() -> None:
 )
 def test_options_are_checked(text: str) -> None:
     with pytest.raises(MethodError):
-        kk.parse_method(text)
+        kk.methods.parse_method(text)

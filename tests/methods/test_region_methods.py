@@ -159,7 +159,7 @@ def test_the_clock_ends_a_sweep_in_the_middle(monkeypatch) -> None:
     pieces = kk.infer(graph, "gbp:max_iter=3,tol=0")
     np.testing.assert_array_equal(pieces.flat_marginals, whole.flat_marginals)
     late = Budget(seconds=1e-9).start()
-    beliefs = beliefs_of(kk.region_graph(graph, "auto"))
+    beliefs = beliefs_of(kk.regions.region_graph(graph, "auto"))
     sweeps = beliefs.propagations(0.5, parallel=False, clock=late)
     with pytest.raises(StepAborted):
         next(sweeps)
@@ -226,7 +226,7 @@ def test_divergence_returns_the_best_point_and_says_so() -> None:
 
 def test_hard_constraints() -> None:
     """Zeros stay zeros, and what they leave is exact on a tree of regions."""
-    code = kk.ldpc(12, 2, 4, seed=3)
+    code = kk.generate.ldpc(12, 2, 4, seed=3)
     exact = kk.infer(code, "jt")
     for text in ("gbp:regions=junction-tree", "kikuchi:regions=junction-tree"):
         beliefs = kk.infer(code, text)
@@ -243,7 +243,7 @@ def test_contradictions_are_said() -> None:
 
 
 def test_regions_over_the_memory_budget_are_refused() -> None:
-    graph = kk.complete(14, seed=0)
+    graph = kk.generate.complete(14, seed=0)
     with pytest.raises(BudgetError, match="regions"):
         kk.infer(graph, "kikuchi:regions=junction-tree", budget=Budget(bytes=100_000))
 
@@ -337,7 +337,7 @@ def test_budget_and_interrupt(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_texts_name_the_variables_of_the_model_before_evidence() -> None:
-    graph = kk.complete(6, seed=1, coupling=0.3)
+    graph = kk.generate.complete(6, seed=1, coupling=0.3)
     with pytest.raises(ModelError, match="observed"):
         kk.infer(graph, "kikuchi:regions=star:2", evidence={2: 1})
     star = kk.infer(graph, "kikuchi:regions=star:3", evidence={0: 1})
@@ -364,7 +364,7 @@ def test_cycles_that_are_not_robust_come_with_a_warning() -> None:
         found = kk.infer(network, f"{method}:regions=loops:4,max_iter=3")
         assert any("not tree-robust" in warning for warning in found.warnings)
         single = kk.FactorGraph([2], [((0,), [1.0, 3.0])])
-        for model in (kk.grid(4, 4, seed=0), kk.random_tree(5, seed=0), single):
+        for model in (kk.grid(4, 4, seed=0), kk.generate.random_tree(5, seed=0), single):
             plain = kk.infer(model, f"{method}:regions=loops:4")
             assert plain.converged and not plain.warnings
 
@@ -383,9 +383,9 @@ def test_auto_takes_independent_cycles_where_all_would_harm() -> None:
 def test_an_estimate_outside_certain_bounds_comes_with_a_warning(
     shift: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    honest = kk.MeanField._solve
+    honest = kk.methods.MeanField._solve
 
-    def shifted(self: kk.MeanField, graph: kk.FactorGraph, run: MethodRun) -> Solution:
+    def shifted(self: kk.methods.MeanField, graph: kk.FactorGraph, run: MethodRun) -> Solution:
         solution = honest(self, graph, run)
         solution.log_z += shift
         solution.log_z_lower = None
@@ -393,7 +393,7 @@ def test_an_estimate_outside_certain_bounds_comes_with_a_warning(
 
     graph = kk.grid(4, 4, seed=0)
     assert not kk.infer(graph, "mf").warnings
-    monkeypatch.setattr(kk.MeanField, "_solve", shifted)
+    monkeypatch.setattr(kk.methods.MeanField, "_solve", shifted)
     found = kk.infer(graph, "mf")
     exact = kk.infer(graph, "jt").log_z
     words = found.warnings[-1].split("from ")[1].split(":")[0].split(" to ")
@@ -437,7 +437,7 @@ def test_a_poor_fixed_point_is_told() -> None:
 
 def test_regions_that_spoil_belief_propagation_are_told() -> None:
     """On this graph `kikuchi` ends 6.5 nats above log Z, `bp` 0.14 below."""
-    graph = kk.random_graph(13, 0.5, seed=50, coupling=2.0, field=0.2)
+    graph = kk.generate.random_graph(13, 0.5, seed=50, coupling=2.0, field=0.2)
     found, exact = kk.infer(graph, "kikuchi"), kk.infer(graph, "jt").log_z
     wrong = abs(found.log_z - exact) > abs(kk.infer(graph, "bp").log_z - exact) + 0.5
     assert any("far from" in warning for warning in found.warnings) == wrong

@@ -178,7 +178,7 @@ def test_budget_ends_the_run() -> None:
 def test_seconds_are_kept_inside_a_sweep(monkeypatch: pytest.MonkeyPatch) -> None:
     from kikuchi.methods import plefka
 
-    graph = kk.complete(40, seed=0, coupling=0.05)
+    graph = kk.generate.complete(40, seed=0, coupling=0.05)
     whole = kk.infer(graph, "plefka")
     monkeypatch.setattr(plefka, "_WORK", 1.0)  # every spin by itself
     np.testing.assert_array_equal(kk.infer(graph, "plefka").flat_marginals, whole.flat_marginals)

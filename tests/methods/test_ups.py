@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import kikuchi as kk
-from kikuchi import Budget, FactorGraph, UnifiedScaling
+from kikuchi import Budget, FactorGraph
 from kikuchi.core.errors import (
     BudgetError,
     EvidenceError,
@@ -25,6 +25,7 @@ from kikuchi.engines.messages.clamped_messages import (
 )
 from kikuchi.engines.messages.kernels import bp_messages
 from kikuchi.engines.messages.update_order import Walks, make_update_order
+from kikuchi.methods import UnifiedScaling
 from oracle import enumerate_exact, random_model
 
 CYCLE = kk.boltzmann_graph(
@@ -290,7 +291,7 @@ def test_scaled_marginals_are_exact_and_dual_is_monotone() -> None:  # TEH-I16
 @pytest.mark.parametrize("seed", range(3))
 def test_order_of_variables_does_not_matter(seed: int) -> None:
     rng = np.random.default_rng(seed)
-    graph = kk.random_tree(9, seed=seed, states=3)
+    graph = kk.generate.random_tree(9, seed=seed, states=3)
     targets = {v: rng.dirichlet(np.ones(3)) for v in (0, 3, 5, 8)}
     found = kk.infer(graph, "ups-t", evidence=targets)
     new = rng.permutation(9)  # variable v is called new[v]
@@ -321,7 +322,7 @@ def test_given_clamps_by_original_numbers() -> None:
     assert found.converged and found.diagnostics["clamp_sets"] == [1, 4]
     text = UnifiedScaling(clamps=[[4, 0], [1, 3]]).text
     assert text == "ups:clamps=4+0/1+3"
-    assert kk.parse_method(text) == UnifiedScaling(clamps=[[4, 0], [1, 3]])
+    assert kk.methods.parse_method(text) == UnifiedScaling(clamps=[[4, 0], [1, 3]])
 
 
 @pytest.mark.parametrize(
@@ -341,7 +342,7 @@ def test_bad_clamps(clamps: object, words: str) -> None:
 
 
 def test_lattice_clamps_need_a_lattice() -> None:
-    for graph in (kk.complete(5), kk.grid(4, 4, periodic=True)):
+    for graph in (kk.generate.complete(5), kk.grid(4, 4, periodic=True)):
         with pytest.raises(MethodError, match="greedy"):
             kk.infer(graph, "ups:clamps=rows-columns")
         assert kk.infer(graph, "ups").converged
@@ -358,7 +359,7 @@ def test_trees_only_method_refuses_cycles_and_names_ups() -> None:
 
 
 def test_zeros_start_from_consistent_beliefs() -> None:
-    code = kk.ldpc(24, 3, 6, noise=0.04, seed=2)
+    code = kk.generate.ldpc(24, 3, 6, noise=0.04, seed=2)
     other = kk.infer(code, "bp:tol=1e-12")
     for clamps in ("greedy", "auto"):
         found = kk.infer(code, f"ups:clamps={clamps}")
@@ -433,14 +434,14 @@ def test_interrupt_restores_the_last_complete_iteration(monkeypatch: pytest.Monk
 
 
 def test_logarithms_take_over_in_the_middle() -> None:
-    graph = kk.complete(5, coupling=60.0, field=60.0, seed=1)
+    graph = kk.generate.complete(5, coupling=60.0, field=60.0, seed=1)
     found = kk.infer(graph, "ups", budget=Budget(iterations=6, seconds=5))
     assert found.diagnostics["arithmetic"] == "logarithms"
     assert np.isfinite(found.log_z)
 
 
 def test_time_for_the_linear_programme_is_limited() -> None:
-    code = kk.ldpc(96, 3, 6, noise=0.04, seed=2)
+    code = kk.generate.ldpc(96, 3, 6, noise=0.04, seed=2)
     try:
         found = kk.infer(code, "ups", budget=Budget(seconds=0.02))
     except BudgetError as error:

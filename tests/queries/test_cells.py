@@ -94,8 +94,8 @@ def words(declared: bool) -> pd.DataFrame:
 @pytest.mark.parametrize("declared", [False, True])
 def test_structures_of_data_with_a_state_called_none(declared: bool) -> None:
     frame = words(declared)
-    found = kk.hill_climb(frame, "bic")
-    renamed = kk.hill_climb(frame.astype(str).replace("None", "Neither"), "bic")
+    found = kk.learning.hill_climb(frame, "bic")
+    renamed = kk.learning.hill_climb(frame.astype(str).replace("None", "Neither"), "bic")
     assert (
         sorted(map(sorted, found.edges)) == sorted(map(sorted, renamed.edges)) == [["flow", "same"]]
     )
@@ -123,4 +123,4 @@ def test_categories_that_look_missing_are_states() -> None:
 def test_missing_cells_are_named_where_complete_rows_are_needed() -> None:
     frame = pd.DataFrame({"a": ["x", "y"] * 4, "b": ["u", "NA", "v", "w"] * 2})
     with pytest.raises(DataError, match=r"in 2 of 8 rows \(first: row 1, column b\).*Categorical"):
-        kk.hill_climb(frame, "bic")
+        kk.learning.hill_climb(frame, "bic")

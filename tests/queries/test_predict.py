@@ -74,7 +74,7 @@ def test_processes_give_the_same_table(cases: pd.DataFrame) -> None:
 
 
 def test_many_rows_of_one_pattern_and_many_patterns() -> None:
-    graph = kk.random_graph(9, 0.4, seed=2)
+    graph = kk.generate.random_graph(9, 0.4, seed=2)
     rng = np.random.default_rng(0)
     states = rng.integers(-1, 2, size=(700, 9)).astype(np.int32)
     states[:300, :4] = rng.integers(0, 2, size=(300, 4))

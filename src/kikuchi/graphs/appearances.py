@@ -75,7 +75,7 @@ def uniform_appearances(
 
     `seconds` are those left: a factorisation foreseen to take longer raises `OutOfTimeError`.
 
-    >>> from kikuchi import complete
+    >>> from kikuchi.generate import complete
     >>> np.unique(uniform_appearances(complete(5)).weights.round(12)).tolist()
     [0.4, 1.0]
     """
@@ -102,7 +102,7 @@ def forest_appearances(graph: FactorGraph, gains: Array) -> Appearances:
 
     For factors of two variables it is a spanning forest of largest total gain (Kruskal).
 
-    >>> from kikuchi import complete
+    >>> from kikuchi.generate import complete
     >>> triangle = complete(3)
     >>> pairs = np.diff(triangle.scope_offsets) == 2
     >>> gains = np.zeros(triangle.n_factors)
@@ -176,7 +176,7 @@ def given_appearances(graph: FactorGraph, weights: ArrayLike) -> Appearances:
     between the two ends so that none bears more than 1 and r nothing; where there is none, the cut
     is such a set, and the error names it. On forests all weights up to 1 are possible.
 
-    >>> from kikuchi import complete
+    >>> from kikuchi.generate import complete
     >>> triangle = complete(3)
     >>> given_appearances(triangle, np.full(triangle.n_factors, 2 / 3)).kind
     'given'

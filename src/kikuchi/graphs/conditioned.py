@@ -6,7 +6,7 @@ import numpy as np
 
 from kikuchi.core.arrays import Array, Ints
 from kikuchi.core.errors import ImpossibleEvidenceError
-from kikuchi.graphs._checks import all_zero_factors
+from kikuchi.graphs.checks import all_zero_factors
 from kikuchi.graphs.factor_graph import Conditioned, FactorGraph
 
 

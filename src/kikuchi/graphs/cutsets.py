@@ -61,7 +61,7 @@ def greedy_cutsets(graph: FactorGraph, observed: Mask | None = None) -> list[Mas
     variables that were in every set so far are spared as far as possible. `observed` variables cut
     cycles already and are in no set. A forest gives one empty set.
 
-    >>> from kikuchi import complete
+    >>> from kikuchi.generate import complete
     >>> [np.flatnonzero(s).tolist() for s in greedy_cutsets(complete(3))]
     [[0], [1]]
     """

@@ -13,7 +13,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from kikuchi.core.arrays import U4, Array, Ints
 from kikuchi.core.errors import EvidenceError, ModelError
-from kikuchi.graphs._checks import (
+from kikuchi.graphs.checks import (
     INDEX,
     MAX_STATES,
     as_cardinalities,

@@ -6,7 +6,7 @@ from typing import Any, Protocol, SupportsIndex, overload
 
 import numpy as np
 
-from kikuchi.graphs._checks import variable_number
+from kikuchi.graphs.checks import variable_number
 
 
 class NamedModel(Protocol):

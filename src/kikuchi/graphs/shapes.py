@@ -12,7 +12,7 @@ import numpy as np
 
 from kikuchi.core.arrays import U4, U8, Ints
 from kikuchi.core.numerics import distinct
-from kikuchi.graphs._checks import scope_rows
+from kikuchi.graphs.checks import scope_rows
 from kikuchi.graphs.factor_graph import FactorGraph
 
 Edges = U4

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from kikuchi.core.errors import ModelError
-from kikuchi.graphs._checks import check_size, check_tables
+from kikuchi.graphs.checks import check_size, check_tables
 from kikuchi.graphs.factor_graph import FactorGraph
 
 

@@ -20,7 +20,7 @@ from kikuchi.core.text import html_text
 from kikuchi.core.trace import Trace
 from kikuchi.engines.run import Covariance, FactorTables, Joint
 from kikuchi.engines.start import Start
-from kikuchi.graphs._checks import part_of_factor
+from kikuchi.graphs.checks import part_of_factor
 from kikuchi.graphs.factor_graph import FactorGraph, Variable
 from kikuchi.methods.names import METHODS
 

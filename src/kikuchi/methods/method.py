@@ -100,7 +100,7 @@ class Method(Configured, ABC):
     most_interpreted
         Table entries up to which the method runs as plain Python, without compiled loops.
 
-    >>> from kikuchi import BeliefPropagation
+    >>> from kikuchi.methods import BeliefPropagation
     >>> BeliefPropagation(damping=0.5).text, BeliefPropagation.exactness
     ('bp:damping=0.5', 'forests')
     """
@@ -134,7 +134,8 @@ class Method(Configured, ABC):
         """Return the fewest seconds of a run on a large `graph`, with its set-up and the reading of
         its result; 0 where they are too few to matter.
 
-        >>> from kikuchi import BeliefPropagation, grid
+        >>> from kikuchi import grid
+        >>> from kikuchi.methods import BeliefPropagation
         >>> BeliefPropagation().least_seconds(grid(4, 4))
         0.0
         """
@@ -150,7 +151,8 @@ class Method(Configured, ABC):
         """Return the fewest bytes that a run on a large `graph` adds to the memory of the process;
         0 where they are too few to matter.
 
-        >>> from kikuchi import BeliefPropagation, grid
+        >>> from kikuchi import grid
+        >>> from kikuchi.methods import BeliefPropagation
         >>> BeliefPropagation().least_bytes(grid(4, 4))
         0
         """

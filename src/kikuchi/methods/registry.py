@@ -52,9 +52,9 @@ def infer(
     Parameters
     ----------
     graph : the model.
-    method : a method object such as `kk.BeliefPropagation(damping=0.5)`, or its text such as
-        "bp:damping=0.5"; "auto" is exact where that fits the limits, else the best approximation.
-        `kikuchi methods` and the page of methods list all of them with their options.
+    method : a method object such as `kk.methods.BeliefPropagation(damping=0.5)`, or its
+        specification "bp:damping=0.5"; "auto" is exact where that fits the limits, else the best
+        approximation. `kikuchi methods` and the page of methods list all with their options.
     evidence : observed states by variable, both by name or number; or observed marginals, a
         distribution in place of a state, where the method takes them.
     budget : limits as a `Budget`, in place of the next two.

@@ -276,6 +276,6 @@ def _python(fit: Fit, data: Data, source: str | None, graph: str | None) -> str:
     else:
         lines += [
             f"rows = kk.read_data({source!r})",
-            f"graph = kk.graph_from_text({graph!r}, rows)",
+            f"graph = kk.learning.graph_from_text({graph!r}, rows)",
         ]
     return "\n".join([*lines, f"fit = kk.learn(graph, rows, {fit.learner!r})"])

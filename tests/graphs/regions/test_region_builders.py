@@ -14,9 +14,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kikuchi import FactorGraph, complete, grid, random_graph, random_tree
+from kikuchi import FactorGraph, grid
 from kikuchi.core.budget import Budget
 from kikuchi.core.errors import BudgetError, FormatError, KikuchiError, MethodError, ModelError
+from kikuchi.generate import complete, random_graph, random_tree
 from kikuchi.graphs.elimination import eliminate
 from kikuchi.graphs.junction_tree import junction_tree
 from kikuchi.graphs.regions import cycles

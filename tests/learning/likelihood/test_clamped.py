@@ -135,6 +135,6 @@ def test_any_method_inside() -> None:
 
 
 def test_memory_is_refused_beforehand() -> None:
-    graph = kk.complete(24, seed=0)
+    graph = kk.generate.complete(24, seed=0)
     with pytest.raises(BudgetError, match="clamped junction tree"):
         clamped_log_z(graph, np.full((1, 24), -1), budget=kk.Budget(bytes=10**6))

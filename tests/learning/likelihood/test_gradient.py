@@ -153,7 +153,7 @@ def test_hidden_variables_rise_above_the_start() -> None:
 
 
 def test_belief_propagation_on_a_tree_learns_the_same() -> None:
-    truth = kk.random_tree(8, seed=1)
+    truth = kk.generate.random_tree(8, seed=1)
     rows = samples(truth, 500)
     exact = GradientML().fit(flat(truth), rows)
     bethe = GradientML(inference="bp:tol=1e-12").fit(flat(truth), rows)
@@ -171,7 +171,7 @@ def test_bethe_learning_matches_moments_of_its_own_beliefs() -> None:
 
 
 def test_clamped_phase_by_another_method() -> None:
-    truth = kk.random_tree(6, seed=4)
+    truth = kk.generate.random_tree(6, seed=4)
     rows = samples(truth, 60)
     rows[np.random.default_rng(0).random(rows.shape) < 0.2] = -1
     exact = GradientML(epochs=20).fit(flat(truth), rows, score=False)
@@ -181,7 +181,7 @@ def test_clamped_phase_by_another_method() -> None:
 
 
 def test_inner_inference_that_fails_is_damped_counted_and_told() -> None:
-    spins = kk.complete(8, seed=0, coupling=2.0, field=0.1)
+    spins = kk.generate.complete(8, seed=0, coupling=2.0, field=0.1)
     clock = Budget().start()
     engine = InnerRuns(spins, "bp:max_iter=3,damping=0", clock)
     engine.run(spins)
@@ -202,7 +202,7 @@ def test_inner_inference_that_fails_is_damped_counted_and_told() -> None:
 def test_auto_says_what_it_took() -> None:
     small = kk.grid(3, 3, seed=0)
     assert GradientML(epochs=1).fit(small, samples(small, 10)).diagnostics["free"] == "exact"
-    large = kk.complete(30, seed=0, coupling=0.05)
+    large = kk.generate.complete(30, seed=0, coupling=0.05)
     rows = np.random.default_rng(0).integers(2, size=(50, 30))
     fit = GradientML(epochs=2).fit(large, rows, score=False)
     assert fit.diagnostics["free"] == "bp"
@@ -459,10 +459,10 @@ def test_learning_by_linear_response_matches_means_and_correlations() -> None:
 
 def test_response_needs_pairs_and_no_line_search() -> None:
     with pytest.raises(MethodError, match="use optimiser adam or sgd"):
-        kk.GradientML(correlations="response")
+        kk.learning.GradientML(correlations="response")
     triple = kk.FactorGraph([2] * 3, [((0, 1, 2), np.ones(8))])
     with pytest.raises(MethodError, match="factors of one or two variables"):
-        kk.GradientML(inference="mf", correlations="response", optimiser="sgd").fit(
+        kk.learning.GradientML(inference="mf", correlations="response", optimiser="sgd").fit(
             triple, [[0, 1, 0]]
         )
 
@@ -474,7 +474,7 @@ def test_another_method_does_not_start_from_what_the_first_has_reached(other: st
     runs.run(grid)
     runs.keep()
     kept = runs.start.value
-    runs.methods[0] = kk.Kikuchi(max_iter=1)
+    runs.methods[0] = kk.methods.Kikuchi(max_iter=1)
     assert runs.run(grid.with_log_tables(2.0 * grid.log_tables)).converged
     runs.keep()
     assert runs.level == 1 and runs.start.value is kept

@@ -26,7 +26,7 @@ def _exact(graph: kk.FactorGraph, rows: np.ndarray) -> float:
 @pytest.mark.parametrize("limit", [1, 2, 3, 5, 9])
 @pytest.mark.parametrize("inner", [1, 2000])
 def test_trw_bounds_the_likelihood_wherever_it_stops(limit: int, inner: int) -> None:
-    graph = kk.complete(6, seed=1, coupling=1.5)
+    graph = kk.generate.complete(6, seed=1, coupling=1.5)
     rows = _rows(graph, 80)
     learner = Surrogate(start="graph", l2=0.01, max_iter=limit, inner_iterations=inner)
     fit = learner.fit(graph.with_log_tables(np.zeros_like(graph.log_tables)), rows)
@@ -69,7 +69,7 @@ def test_the_maximum_has_the_moments_of_the_data(kind: str) -> None:
 
 
 def test_exact_on_trees() -> None:
-    tree = kk.random_tree(6, seed=0)
+    tree = kk.generate.random_tree(6, seed=0)
     rows = _rows(tree, 300)
     fit = Surrogate(start="graph", tol=1e-7).fit(tree, rows)
     best = Piecewise(prior=0.0).fit(tree, rows)
@@ -109,7 +109,7 @@ def test_messages_of_single_states_stay_within_their_buffer(kind: str) -> None:
 
 
 def test_messages_that_do_not_converge_are_told() -> None:
-    graph = kk.complete(8, seed=0, coupling=4.0)
+    graph = kk.generate.complete(8, seed=0, coupling=4.0)
     rows = np.random.default_rng(0).integers(0, 2, (40, 8))
     fit = Surrogate(energy="bethe", start="graph", max_iter=3, inner_iterations=20).fit(graph, rows)
     assert fit.diagnostics["unconverged"] > 0

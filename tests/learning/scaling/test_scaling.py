@@ -251,7 +251,7 @@ def test_strong_base_is_refused_not_wrong() -> None:
 
 
 def test_too_large_trees_are_refused_before_they_are_built() -> None:
-    graph = kk.complete(24, seed=0)
+    graph = kk.generate.complete(24, seed=0)
     with pytest.raises(BudgetError, match=r"junction tree.*loopy-is"):
         UnifiedScalingML().fit(graph, np.zeros((1, 24), dtype=int), budget=kk.Budget(bytes=10**6))
 

@@ -158,7 +158,7 @@ def test_cliques_grow_from_edges_to_the_junction_tree() -> None:
         assert max(map(len, cliques)) <= size
         assert all(any(set(c) <= limit for limit in limits) for c in cliques)
         assert not any(set(c) < set(d) for c in cliques for d in cliques)
-        kk.RegionGraph.junction_graph(truth, cliques)  # checks itself
+        kk.regions.RegionGraph.junction_graph(truth, cliques)  # checks itself
 
 
 def test_the_first_growth_is_the_one_of_greatest_information() -> None:

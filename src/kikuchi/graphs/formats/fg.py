@@ -23,7 +23,7 @@ from kikuchi.core import numerics
 from kikuchi.core.arrays import U4, Array, Ints
 from kikuchi.core.files import require_room
 from kikuchi.graphs.factor_graph import FactorGraph
-from kikuchi.graphs.formats import _walk
+from kikuchi.graphs.formats import count_walks
 from kikuchi.graphs.formats.kinds import INTEGER
 from kikuchi.graphs.formats.layout import (
     first_repeat,
@@ -116,7 +116,7 @@ class _Blocks:
 
 def _read_blocks(tokens: Tokens, m: int) -> _Blocks:
     starts = np.empty(tokens.capacity(m, 1), dtype=np.int64)
-    good, following = tokens.walk(_walk.block_starts, 1, starts)
+    good, following = tokens.walk(count_walks.block_starts, 1, starts)
     starts = starts[:good]
     orders = tokens.values[starts].astype(np.int64)
     listed = tokens.values[starts + 1 + 2 * orders].astype(np.int64)

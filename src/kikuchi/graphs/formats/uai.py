@@ -23,7 +23,7 @@ import numpy as np
 from kikuchi.core.arrays import U4, Array, Ints
 from kikuchi.core.errors import FormatError, ModelError
 from kikuchi.graphs.factor_graph import FactorGraph
-from kikuchi.graphs.formats import _walk
+from kikuchi.graphs.formats import count_walks
 from kikuchi.graphs.formats.directed import child_last, directed_cycle
 from kikuchi.graphs.formats.kinds import INTEGER
 from kikuchi.graphs.formats.layout import (
@@ -148,8 +148,8 @@ def _read_scopes(tokens: Tokens, first: int, m: int, cards: Array, directed: boo
     starts, sizes = np.empty(capacity, dtype=np.int64), np.empty(capacity)
     variables = np.empty(tokens.capacity(len(tokens), first), dtype=np.uint32)
     seen = np.full(len(cards), -1)
-    found = _walk.ScopeLists(starts, sizes, variables, seen)
-    good, following, filled = tokens.walk(_walk.scopes, cards, first, low, found)
+    found = count_walks.ScopeLists(starts, sizes, variables, seen)
+    good, following, filled = tokens.walk(count_walks.scopes, cards, first, low, found)
     if good < m:
         _raise_bad_scope(tokens, following, good, m, low, len(cards))
     orders = np.diff(starts, append=following) - 1

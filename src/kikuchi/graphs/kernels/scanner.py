@@ -8,11 +8,11 @@ from __future__ import annotations
 import numpy as np
 
 from kikuchi.core.compiled import njit
-from kikuchi.graphs.formats import _walk
+from kikuchi.graphs.formats import count_walks
 from kikuchi.graphs.formats.kinds import BAD, HARD, INTEGER, REAL
 
-scopes = njit(cache=True, error_model="numpy")(_walk.scopes)
-block_starts = njit(cache=True, error_model="numpy")(_walk.block_starts)
+scopes = njit(cache=True, error_model="numpy")(count_walks.scopes)
+block_starts = njit(cache=True, error_model="numpy")(count_walks.block_starts)
 
 # ---------------------------------------------------------------------- powers of ten
 

@@ -18,11 +18,13 @@ MAX_STATES = 2**31 - 1
 
 
 def frozen(array: NDArray[Any]) -> NDArray[Any]:
+    """Return the array, made read-only."""
     array.flags.writeable = False
     return array
 
 
 def same(a: NDArray[Any] | None, b: NDArray[Any] | None) -> bool:
+    """Whether two arrays are equal, or both are missing."""
     if a is None or b is None:
         return a is b
     return bool(np.array_equal(a, b))
@@ -37,6 +39,7 @@ def part_of_factor(offsets: NDArray[Any], factor: Any) -> slice:
 
 
 def as_cardinalities(cardinalities: ArrayLike) -> U4:
+    """Return numbers of states as an index array, or raise a `ModelError`."""
     raw = np.asarray(cardinalities)
     if raw.dtype == INDEX and raw.ndim == 1 and raw.size and raw.min() >= 1:
         return np.ascontiguousarray(raw)
@@ -54,6 +57,7 @@ def as_cardinalities(cardinalities: ArrayLike) -> U4:
 
 
 def variable_number(variable: int | str, index: Mapping[str, int], count: int) -> int:
+    """Return the number of a variable given by name or number, or raise a `ModelError`."""
     if isinstance(variable, str):
         if variable in index:
             return index[variable]
@@ -94,6 +98,7 @@ def state_number(state: Any, names: Sequence[str] | None, count: int, label: str
 
 
 def scope_and_table(factor: Any, number: int) -> tuple[Sequence[int | str], ArrayLike]:
+    """Return the scope and the table of a factor, or raise a `ModelError` with its number."""
     try:
         scope, table = factor
         return list(scope), table
@@ -104,6 +109,7 @@ def scope_and_table(factor: Any, number: int) -> tuple[Sequence[int | str], Arra
 
 
 def as_table(table: ArrayLike, shape: tuple[int, ...], number: int) -> Array:
+    """Return the table of a factor in the shape of its scope, or raise a `ModelError`."""
     try:
         values = np.asarray(table, dtype=np.float64)
     except (TypeError, ValueError, OverflowError) as error:
@@ -116,6 +122,7 @@ def as_table(table: ArrayLike, shape: tuple[int, ...], number: int) -> Array:
 
 
 def log_of_weights(values: Array, number: int) -> Array:
+    """Return the logarithm of a table of weights, or raise a `ModelError`."""
     if not np.all(values >= 0) or np.any(np.isinf(values)):
         worst = values[~(values >= 0) | np.isinf(values)][0]
         raise ModelError(f"factor {number}: weights must be finite and not negative, got {worst}")
@@ -130,6 +137,7 @@ def scope_rows(scopes: U4, offsets: Ints, orders: NDArray[Any], order: int) -> U
 
 
 def check_scopes(cards: U4, scopes: U4, offsets: Ints) -> None:
+    """Raise a `ModelError` unless all scopes hold known variables, each once."""
     orders = np.diff(offsets)
     if len(offsets) == 0 or offsets[0] != 0 or offsets[-1] != len(scopes) or np.any(orders < 1):
         raise ModelError("scope_offsets must rise from 0 to the number of scope entries")
@@ -149,6 +157,7 @@ def check_scopes(cards: U4, scopes: U4, offsets: Ints) -> None:
 
 
 def offsets_of_tables(cards: U4, scopes: U4, offsets: Ints) -> Ints:
+    """Return where the table of each factor begins in the array of all tables."""
     if len(offsets) == 1:
         return np.zeros(1, dtype=np.int64)
     sizes = np.multiply.reduceat(cards[scopes].astype(np.float64), offsets[:-1])
@@ -159,12 +168,14 @@ def offsets_of_tables(cards: U4, scopes: U4, offsets: Ints) -> Ints:
 
 
 def all_zero_factors(log_tables: Array, offsets: Ints) -> Ints:
+    """Return the factors whose tables are zero everywhere."""
     if len(offsets) == 1:
         return np.zeros(0, dtype=np.int64)
     return np.flatnonzero(np.maximum.reduceat(log_tables, offsets[:-1]) == -np.inf)
 
 
 def check_size(log_tables: Array, offsets: Ints) -> None:
+    """Raise a `ModelError` unless the tables have the size that the scopes need."""
     if offsets[-1] != log_tables.size:
         raise ModelError(
             f"the scopes need {offsets[-1]} table entries, there are {log_tables.size}"
@@ -172,6 +183,7 @@ def check_size(log_tables: Array, offsets: Ints) -> None:
 
 
 def check_tables(log_tables: Array, offsets: Ints) -> None:
+    """Raise a `ModelError` if a logarithm is NaN or positive infinity."""
     bad = np.flatnonzero(~(log_tables < np.inf))
     if bad.size:
         factor = int(np.searchsorted(offsets, bad[0], side="right")) - 1
@@ -195,6 +207,7 @@ def _texts(words: Sequence[str]) -> tuple[str, ...]:
 
 
 def as_names(names: Sequence[str] | None, count: int) -> tuple[str, ...] | None:
+    """Return the names of variables as texts, each different, or raise a `ModelError`."""
     if names is None:
         return None
     result = _texts(names)
@@ -209,6 +222,7 @@ def as_names(names: Sequence[str] | None, count: int) -> tuple[str, ...] | None:
 def as_states(
     states: Sequence[Sequence[str]] | None, cards: U4
 ) -> tuple[tuple[str, ...], ...] | None:
+    """Return the names of the states of every variable, or raise a `ModelError`."""
     if states is None:
         return None
     result = tuple(_texts(group) for group in states)
@@ -230,6 +244,7 @@ def known_states(states: Sequence[str] | None, count: int) -> str:
 
 
 def check_children(children: U4, count: int, scopes: U4, offsets: Ints) -> None:
+    """Raise a `ModelError` unless every factor has one variable of its own as its child."""
     if len(children) != len(offsets) - 1 or not np.array_equal(
         np.sort(children), np.arange(count, dtype=INDEX)
     ):

@@ -53,7 +53,8 @@ def plug_in_scaling(
     `graph` is the model, `targets` are the wanted marginals by variable number; it ends after
     `sweeps` over them, or when none is further off than `tol`.
 
-    >>> from kikuchi import Enumeration, boltzmann_graph
+    >>> from kikuchi import boltzmann_graph
+    >>> from kikuchi.methods import Enumeration
     >>> pair = boltzmann_graph({(0, 1): 5.0}, [-2.5, -2.5])
     >>> wanted = {0: np.array([0.7, 0.3]), 1: np.array([0.7, 0.3])}
     >>> path = plug_in_scaling(pair, wanted, Enumeration(), sweeps=1000)
