@@ -114,7 +114,8 @@ class CalibratedTree:
     def _propagate(
         self, plan: TreePlan, read: Read, *, keep: bool = False, logs: bool = False
     ) -> Propagation:
-        tree, watch = Tree(plan, self.budget.start(), self.propagation), Watch(self.budget.start())
+        watch = Watch(self.budget.start())
+        tree = Tree(plan, watch.clock, self.propagation)
         with loops_for(self._original), all_or_nothing(watch):
             return tree.run(read, watch, keep=keep, logs=logs)
 
@@ -206,7 +207,8 @@ class CalibratedTree:
 
     def max_state(self) -> tuple[Ints, float]:
         """The most probable state and its log-weight; of equals always the same."""
-        tree, watch = Tree(self.plan, self.budget.start()), Watch(self.budget.start())
+        watch = Watch(self.budget.start())
+        tree = Tree(self.plan, watch.clock)
         with loops_for(self._original), all_or_nothing(watch):
             run = tree.run(no_targets, watch, mode="max", distribute=False)
         assert run.state is not None  # mode="max" finds it
