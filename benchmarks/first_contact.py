@@ -108,7 +108,7 @@ CONTACTS = [
     Contact(
         "SigmoidBeliefNetwork",
         "from kikuchi.beliefnets import SigmoidBeliefNetwork as E",
-        "E(layers=(2,), epochs=1, random_state=0).fit(bits)",
+        "E(layers=(2,), max_iter=1, random_state=0).fit(bits)",
         8.0,
     ),
     Contact(
@@ -126,7 +126,7 @@ CONTACTS = [
     Contact(
         "RBM",
         "from kikuchi.boltzmann import RBM as E",
-        "E(n_hidden=8, epochs=1, random_state=0).fit(bits)",
+        "E(n_hidden=8, max_iter=1, random_state=0).fit(bits)",
         8.0,
     ),
     Contact(
@@ -140,7 +140,7 @@ CONTACTS = [
     Contact(
         "FlowMixture, 2nd process",
         "from kikuchi.flows import FlowMixture as E",
-        "E(epochs=2, random_state=0).fit(rows)",
+        "E(max_iter=2, random_state=0).fit(rows)",
         2.0,
         2.0,
         again=True,
@@ -156,7 +156,7 @@ CONTACTS = [
     Contact(
         "EnergyModel, 2nd process",
         "from kikuchi.energy import EnergyModel as E",
-        "E(epochs=1, random_state=0).fit(rows)",
+        "E(max_iter=1, random_state=0).fit(rows)",
         2.0,
         2.0,
         again=True,

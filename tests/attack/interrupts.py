@@ -144,7 +144,7 @@ def _machine(folder: Path) -> Any:
 
     if _said(folder) is None:
         return None
-    machine = RBM.load(folder / "out.safetensors").machine_
+    machine = RBM.load(folder / "out.safetensors").model_
     return {name: array.tobytes() for name, array in machine.parameters.items()}
 
 
@@ -217,7 +217,7 @@ TRAIN = "train rbm {inputs}/rows.csv --hidden 3 --batch 20 --out out.safetensors
 REPRODUCE = "reproduce HOJ-E11 --resume kept.jsonl"
 REST = "--json answer.json -q"
 VICTIMS = {
-    "learn pcd": command(f"{LEARN} -l pcd:epochs=20,batch=20 {REST}", _tables),
+    "learn pcd": command(f"{LEARN} -l pcd:max_iter=20,batch=20 {REST}", _tables),
     "learn gradient": command(f"{LEARN} -l gradient:tol=1e-9 {REST}", _tables),
     "train": command(f"{TRAIN} --epochs 40 {REST}", _machine),
     "reproduce": command(f"{REPRODUCE} --processes 1 --seeds 20 {REST}", _cases),
@@ -225,8 +225,8 @@ VICTIMS = {
     **{
         f"kk.learn {text}": learned(text)
         for text in (
-            "cd:epochs=15,batch=20",
-            "brief-gibbs:epochs=10,batch=20",
+            "cd:max_iter=15,batch=20",
+            "brief-gibbs:max_iter=10,batch=20",
             "em",
             "pseudo:tol=0,max_iter=50",
             "mf-trw",

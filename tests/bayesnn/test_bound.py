@@ -199,7 +199,7 @@ def evidence_and_bound(seed, posterior):
     y = y + 0.3 * rng.normal(size=15)
     priors = {"weight_shape": 2.0, "weight_rate": 2.0, "noise_shape": 2.0, "noise_rate": 0.2}
     net = BayesianMLPRegressor(
-        3, posterior, "grouped", restarts=2, tol=1e-3, random_state=seed, **priors
+        3, posterior, "grouped", n_init=2, tol=1e-3, random_state=seed, **priors
     ).fit(x, y)
     problem, family = net._problem_, net._family()
     weights = Weights(*map(jnp.asarray, net._weights))

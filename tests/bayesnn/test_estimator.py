@@ -18,7 +18,7 @@ def sine():
 
 
 def net(posterior="diagonal", prior="ard", **options):
-    given = {"restarts": 2, "random_state": 0, **options}
+    given = {"n_init": 2, "random_state": 0, **options}
     return BayesianMLPRegressor(3, posterior, prior, **given)
 
 
@@ -87,7 +87,7 @@ def test_ctrl_c_between_two_stages_answers_with_the_one_before(posterior, sine, 
             return real(self, mean, sd, free)
 
         monkeypatch.setattr(VariationalFit, "_ascend", cut)
-        part = net(posterior, restarts=2, random_state=1).fit(*sine)
+        part = net(posterior, n_init=2, random_state=1).fit(*sine)
         assert part.stopped_ == "interrupted"
         assert np.isfinite(part.bound_) and np.isfinite(part.predict(sine[0])).all()
         assert part.bound_ > min(part.trace_.objective) - 10.0
@@ -248,4 +248,4 @@ def test_bad_input_is_refused(sine):
 def test_conventions_of_scikit_learn():
     from sklearn.utils.estimator_checks import check_estimator
 
-    check_estimator(BayesianMLPRegressor(2, "diagonal", "grouped", restarts=1, max_iter=30))
+    check_estimator(BayesianMLPRegressor(2, "diagonal", "grouped", n_init=1, max_iter=30))

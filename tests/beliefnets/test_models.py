@@ -6,8 +6,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from kikuchi.beliefnets.models import SigmoidNetwork, layer_sizes
+from kikuchi.beliefnets.models import SigmoidNetwork
 from kikuchi.core.errors import DataError, EvidenceError, MethodError, ModelError
+from kikuchi.core.options import layer_sizes
 
 
 def test_probabilities_sum_to_one_in_any_form():

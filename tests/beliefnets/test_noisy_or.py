@@ -82,7 +82,7 @@ def test_learning_and_files(tmp_path):
     weights = np.kron(np.eye(3), np.full((1, 4), 3.0))
     true = NoisyOrNetwork.from_parameters([0.3] * 3, weights, [0.02] * 12)
     rows = true.sample(300, random_state=0)
-    net = NoisyOrNetwork(3, epochs=30, random_state=0).fit(rows)
+    net = NoisyOrNetwork(3, max_iter=30, random_state=0).fit(rows)
     independent = rows.mean(axis=0)
     baseline = np.sum(
         independent * np.log(independent) + (1 - independent) * np.log(1 - independent)

@@ -72,7 +72,7 @@ def test_ascent_never_falls(text):
     """LAW-T3: one sweep after the other, the bound of each row rises or stays."""
     net = network(3.0)
     states = rows(net)
-    family = dataclasses.replace(parse_posterior(text), tol=1e-13, max_sweeps=1)
+    family = dataclasses.replace(parse_posterior(text), tol=1e-13, max_iter=1)
     if text == "quadratic":
         family = dataclasses.replace(family, inner=1)
     fit = family.fit(net, states, rng=np.random.default_rng(1))
@@ -90,7 +90,7 @@ def test_gradients_are_those_of_the_bound(text):
     states = rows(net)
     family = parse_posterior(text)
     if text != "exact":
-        family = dataclasses.replace(family, tol=1e-9, max_sweeps=20000)
+        family = dataclasses.replace(family, tol=1e-9, max_iter=20000)
     fit = family.fit(net, states, rng=np.random.default_rng(1))
     gradient = family.gradient(net, states, fit)
     rng = np.random.default_rng(5)
@@ -135,7 +135,7 @@ def test_one_component_is_mean_field_and_a_tied_chain_too():
     field = fitted("mean-field", net, states)
     single = fitted("mixture:components=1,tol=1e-5", net, states)
     assert single.bound == pytest.approx(field.bound, abs=1e-12)
-    chain = dataclasses.replace(parse_posterior("chain"), max_sweeps=1, tol=1e9)
+    chain = dataclasses.replace(parse_posterior("chain"), max_iter=1, tol=1e9)
     start = {"odds": np.repeat(field.means[:, :, None], 2, axis=2), "xi": field.state["xi"][:, 0]}
     from kikuchi.beliefnets.kernels.chain import _settle
 

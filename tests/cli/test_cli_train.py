@@ -42,7 +42,7 @@ def test_a_machine_is_trained_and_saved(rows: Path, tmp_path: Path) -> None:
     text = page.read_text()
     assert "Weights of hidden units" in text and "--hold-out 0.2" in text
     rbm = RBM.load(out)
-    assert rbm.machine_.weights.shape == (9, 4)
+    assert rbm.model_.weights.shape == (9, 4)
     assert rbm.log_z_.estimate == data["log_z"]["estimate"]
     assert rbm.log_z("exact").estimate == pytest.approx(data["log_z"]["estimate"], abs=1e-4)
     assert not list(tmp_path.glob("*.part"))
@@ -53,7 +53,7 @@ def test_other_architectures(rows: Path, tmp_path: Path) -> None:
     words = ["train", "machine", rows, "--architecture", "poe", "--hidden", 2, "--epochs", 1]
     assert run(*words, "--double", "--out", out).exit_code == 0
     loaded = BoltzmannMachine.load(out)
-    assert loaded.machine_.architecture == "poe" and loaded.machine_.dtype == np.float64
+    assert loaded.model_.architecture == "poe" and loaded.model_.dtype == np.float64
 
 
 def test_likelihoods_that_are_approximate_are_said_to_be(rows: Path, tmp_path: Path) -> None:
@@ -127,7 +127,7 @@ def test_a_trained_machine_is_kept_when_it_cannot_be_measured(tmp_path: Path) ->
     out = tmp_path / "m.safetensors"
     words = ["train", "rbm", tmp_path / "wide.npy", "--hidden", 60, "--epochs", 1, "--out", out]
     fails([*words, "--log-z", "exact"], "log Z")
-    assert RBM.load(out).machine_.n_visible == 60
+    assert RBM.load(out).model_.n_visible == 60
 
 
 def test_a_killed_training_goes_on(rows: Path, tmp_path: Path) -> None:
@@ -147,7 +147,7 @@ def test_a_killed_training_goes_on(rows: Path, tmp_path: Path) -> None:
     assert part.exists()
     fails([*words, "--out", cut], "give --resume")
     assert run(*words, "--resume", "--out", cut).exit_code == 0
-    ours, theirs = RBM.load(cut).machine_, RBM.load(whole).machine_
+    ours, theirs = RBM.load(cut).model_, RBM.load(whole).model_
     assert all(np.array_equal(ours.parameters[n], theirs.parameters[n]) for n in ours.parameters)
     assert not part.exists()
 

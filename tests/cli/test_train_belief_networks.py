@@ -32,7 +32,7 @@ def test_sigmoid_networks(folder):
     done = run(folder, "sbn", folder / "bits.csv", "-o", out, *words, "--report", page)
     assert done.exit_code == 0, done.output
     assert "2-2-4 sigmoid units" in done.output and "gap of the bound there" in done.output
-    assert SigmoidBeliefNetwork.load(out).network_.layers == (2, 2, 4)
+    assert SigmoidBeliefNetwork.load(out).model_.layers == (2, 2, 4)
     text = page.read_text()
     assert (
         "Hidden layer 2 of 2" in text and "samples" in text and not (folder / "net.part").exists()

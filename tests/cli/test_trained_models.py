@@ -36,18 +36,18 @@ def fitted(name: str) -> tuple[Any, np.ndarray]:
     """A small fitted estimator and rows to judge it by."""
     cls = getattr(importlib.import_module(f"kikuchi.{ESTIMATORS[name].room}"), name)
     if name == "RBM":
-        return cls(3, epochs=2, random_state=0).fit(BITS), BITS
+        return cls(3, max_iter=2, random_state=0).fit(BITS), BITS
     if name == "ExpertICA":
-        return cls(epochs=2, random_state=0).fit(NUMBERS), NUMBERS
+        return cls(max_iter=2, random_state=0).fit(NUMBERS), NUMBERS
     if name == "InfomaxICA":
         return cls(random_state=0).fit(NUMBERS), NUMBERS
     if name == "MeanFieldICA":
         return cls(2, max_iter=5, random_state=0).fit(NUMBERS), NUMBERS
     if name == "BayesianMLPRegressor":
-        model = cls(hidden=2, max_iter=5, random_state=0)
+        model = cls(hidden_layer_sizes=2, max_iter=5, random_state=0)
         return model.fit(LABELLED[:, :3], LABELLED[:, 3]), LABELLED
     if name == "SigmoidBeliefNetwork":
-        return cls([2], epochs=2, random_state=0).fit(BITS), BITS
+        return cls([2], max_iter=2, random_state=0).fit(BITS), BITS
     if name == "ThresholdNetworkClassifier":
         return cls(random_state=0).fit(BITS[:, :5], BITS[:, 5]), BITS
     if name == "HMM":

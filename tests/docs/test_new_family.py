@@ -92,5 +92,5 @@ def test_the_command_writes_what_it_is_asked_for(family: ModuleType, tmp_path: P
     assert json.loads(answer.read_text())["stopped"] == "epochs"
     assert "Energy model" in page.read_text() and "--epochs 3" in page.read_text()
     loaded = family.PlanarEnergy.load(out)
-    assert loaded.n_iter_ == 3 and loaded.get_params()["epochs"] == 3
+    assert loaded.n_iter_ == 3 and loaded.get_params()["max_iter"] == 3
     assert "Number of hidden units" in CliRunner().invoke(app, ["--help"]).output

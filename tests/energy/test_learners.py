@@ -83,7 +83,7 @@ def test_noise_contrastive_estimation_learns_log_z():
 
     rows = np.random.default_rng(0).laplace(size=(5000, 2)) @ [[1.0, 0.5], [0.2, 1.0]]
     model = ExpertICA(
-        expert="logistic", learner="nce", start="random", epochs=40, learning_rate=0.05,
+        expert="logistic", learner="nce", start="random", max_iter=40, learning_rate=0.05,
         schedule="linear", random_state=0,
     ).fit(rows)  # fmt: skip
     first = np.log(2 * np.pi)
@@ -98,7 +98,7 @@ def test_denoising_learns_the_density_of_the_noisy_rows():
     rows = np.random.default_rng(0).normal(size=(5000, 2)) * [1.0, 2.0]
     model = EnergyModel(
         lambda p, x: 0.5 * jnp.sum((x * p["scale"]) ** 2, axis=-1), whiten="none",
-        parameters={"scale": np.full(2, 0.5)}, learner="denoising:noise=1", epochs=40,
+        parameters={"scale": np.full(2, 0.5)}, learner="denoising:noise=1", max_iter=40,
         learning_rate=0.02, schedule="linear", random_state=0,
     ).fit(rows)  # fmt: skip
     variances = np.asarray(model.model_.parameters["scale"]) ** -2.0
@@ -120,13 +120,13 @@ def test_measures_are_recorded_and_survive_a_stop(tmp_path):
     from kikuchi.energy import ExpertICA
 
     rows = np.random.default_rng(0).laplace(size=(400, 3))
-    options = {"n_features": 5, "epochs": 6, "random_state": 0, "learner": "pcd:leapfrogs=3"}
+    options = {"n_components": 5, "max_iter": 6, "random_state": 0, "learner": "pcd:leapfrogs=3"}
     whole = ExpertICA(**options).fit(rows)
     assert list(whole.trace_.measures) == [
         "acceptance", "step size", "longest filter", "held-out score matching"
     ]  # fmt: skip
     part = tmp_path / "state"
-    ExpertICA(**options | {"epochs": 2}, checkpoint=part).fit(rows)
+    ExpertICA(**options | {"max_iter": 2}, checkpoint=part).fit(rows)
     resumed = ExpertICA(**options, checkpoint=part).fit(rows)
     assert np.array_equal(resumed.filters_, whole.filters_)
     assert resumed.trace_.measures == whole.trace_.measures
@@ -136,7 +136,7 @@ def test_a_rate_that_explodes_keeps_the_last_good_state():
     from kikuchi.energy import ExpertICA
 
     rows = np.random.default_rng(0).laplace(size=(400, 3))
-    model = ExpertICA(learning_rate=1e6, epochs=5, random_state=0, learner="cd:leapfrogs=3")
+    model = ExpertICA(learning_rate=1e6, max_iter=5, random_state=0, learner="cd:leapfrogs=3")
     with pytest.warns(UserWarning, match="diverged"):
         model.fit(rows)
     assert model.stopped_ == "diverged"

@@ -55,7 +55,7 @@ def test_likelihood_never_falls(sequences):
 def test_affine_chain_is_the_gaussian_chain(sequences):
     """With the affine flow EM is that of Gaussian emissions with full covariances."""
     ours = FlowHMM(
-        2, flow="affine", covariance="full", validation_fraction=0.0, max_iter=60, tol=1e-7,
+        2, flow="affine", covariance_type="full", validation_fraction=0.0, max_iter=60, tol=1e-7,
         floor=1e-4, random_state=0,
     ).fit(sequences)  # fmt: skip
     peer = HMM(2, max_iter=300, tol=1e-9, random_state=0).fit(sequences)
@@ -90,7 +90,7 @@ def test_held_out_sequences_choose_the_covariances(slope, liked):
     model = FlowHMM(1, flow="affine", max_iter=1, random_state=0)
     assert model.fit(tables).covariance_ == liked
     scores = [
-        FlowHMM(1, flow="affine", max_iter=1, covariance=c, random_state=0).fit(tables)
+        FlowHMM(1, flow="affine", max_iter=1, covariance_type=c, random_state=0).fit(tables)
         for c in ("diagonal", "full")
     ]
     assert model.validation_scores_ == max(s.validation_scores_ for s in scores)
@@ -133,7 +133,7 @@ def test_ctrl_c_within_a_maximisation_ends_with_the_round_before(sequences, monk
         return done if len(calls) < 3 else dataclasses.replace(done, stopped="interrupted")
 
     monkeypatch.setattr(learning, "train", cut)
-    model = FlowHMM(2, flow=SMALL, components=1, max_iter=6, random_state=0, patience=6)
+    model = FlowHMM(2, flow=SMALL, n_mix=1, max_iter=6, random_state=0, patience=6)
     model.fit(sequences)
     assert model.stopped_ == "interrupted"
     assert len(calls) == 3
@@ -148,7 +148,7 @@ def test_a_state_that_no_sequence_reaches_stays_as_it_was(sequences):
 @pytest.mark.filterwarnings("ignore:Number of distinct clusters")
 def test_fewer_distinct_rows_than_components():
     tables = [np.repeat([[0.5, 1.5], [2.5, -0.5]], 6, axis=0)] * 5
-    hmm = FlowHMM(2, flow="affine", components=3, max_iter=2, random_state=0).fit(tables)
+    hmm = FlowHMM(2, flow="affine", n_mix=3, max_iter=2, random_state=0).fit(tables)
     assert np.isfinite(hmm.score(tables))
 
 

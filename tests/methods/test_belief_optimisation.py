@@ -91,9 +91,9 @@ def test_pair_belief_has_its_margins_and_odds(
     singles = []
     for t in logits:
         q, p = 1 / (1 + np.exp(-t)), 1 / (1 + np.exp(t))
-        singles += [q, p, -np.logaddexp(0, -t), -np.logaddexp(0, t)]
+        singles.append((q, p, -np.logaddexp(0, -t), -np.logaddexp(0, t)))
     b00, b01, b10, b11, *logs = cells(sign * weight, *singles)
-    qi, pi, qj, pj = singles[0], singles[1], singles[4], singles[5]
+    (qi, pi, _, _), (qj, pj, _, _) = singles
     for got, wanted in ((b10 + b11, qi), (b00 + b01, pi), (b01 + b11, qj), (b00 + b10, pj)):
         assert got == pytest.approx(wanted, rel=1e-12)
     odds = logs[0] + logs[3] - logs[1] - logs[2]

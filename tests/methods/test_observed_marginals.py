@@ -477,7 +477,7 @@ def test_budgets_and_traces(method: str) -> None:
 
 def test_inner_failure_is_said() -> None:
     graph = kk.grid(5, 5, seed=1, coupling=3.0, field=0.3)
-    found = kk.infer(graph, "is-bp:inner_iterations=200", evidence={0: [0.5, 0.5]})
+    found = kk.infer(graph, "is-bp:inner_max_iter=200", evidence={0: [0.5, 0.5]})
     assert not found.converged and found.stopped == "diverged"
     assert "belief propagation did not converge" in found.warnings[0]
     loopy = kk.infer(graph, "loopy-is:max_iter=100", evidence={0: [0.5, 0.5]})

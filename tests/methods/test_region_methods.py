@@ -95,7 +95,7 @@ def test_a_message_enters_the_beliefs_above_its_child_but_not_above_its_parent()
     graph = kk.grid(3, 3, seed=0)
     regions = RegionGraph.closure(graph, [(0, 1, 3, 4), (1, 2, 4, 5), (3, 4, 6, 7), (4, 5, 7, 8)])
     beliefs = beliefs_of(regions)
-    at, receivers = beliefs.receivers()
+    _, at, receivers = beliefs.message_receivers()
     below = [
         {s for s in range(len(regions.regions)) if s == r or r in regions.supersets[s]}
         for r in range(len(regions.regions))

@@ -25,7 +25,7 @@ def grid(seed: int, size: int = 6) -> kk.FactorGraph:
 
 @pytest.fixture(scope="module")
 def trained() -> MessageNetwork:
-    return train_messages(grid, 60, iterations=10, epochs=15, batch_size=12)
+    return train_messages(grid, 60, iterations=10, max_iter=15, batch_size=12)
 
 
 @pytest.mark.parametrize("seed", range(3))

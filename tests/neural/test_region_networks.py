@@ -104,7 +104,7 @@ def test_learning_with_the_network_inside(inner: str) -> None:
     rows = kk.plan(truth).calibrate().sample(400, seed=0)
     flat = truth.with_log_tables(np.zeros(truth.log_tables.size))
     learner = kk.learning.GradientML(
-        inference=inner, optimiser="adam", learning_rate=0.1, epochs=20, on_divergence="continue"
+        inference=inner, solver="adam", learning_rate=0.1, max_iter=20, on_divergence="continue"
     )
     fit = learner.fit(flat, rows)
 

@@ -97,7 +97,7 @@ class NetworkEvaluation(RowsAnswer):
         """The data, the network, how the fit went, and what was measured."""
         e = self.estimator
         kept = "" if self.held_out is None else f", {len(self.held_out)} held out"
-        size = f"{e.n_features_in_} inputs, {e.hidden} hidden units"
+        size = f"{e.n_features_in_} inputs, {e._network.n_hidden} hidden units"
         left = f"{int(e.inputs_kept_.sum())} inputs, {int(e.hidden_kept_.sum())} hidden units"
         work = f"{text.count(e.n_iter_, 'step')}, {text.seconds(self.seconds)}"
         facts = [

@@ -74,7 +74,7 @@ class BayesianMLPRegressor(
     >>> rng = np.random.default_rng(0)
     >>> X = rng.uniform(-1, 1, size=(80, 2))
     >>> y = np.sin(3 * X[:, 0]) + 0.1 * rng.normal(size=80)
-    >>> net = BayesianMLPRegressor(3, posterior="diagonal", restarts=2, random_state=0).fit(X, y)
+    >>> net = BayesianMLPRegressor(3, posterior="diagonal", n_init=2, random_state=0).fit(X, y)
     >>> mean, sd = net.predict(X, return_std=True)
     >>> bool(np.mean(np.abs(mean - y) < 2 * sd) > 0.9), bool(0.05 < net.noise_ < 0.2)
     (True, True)

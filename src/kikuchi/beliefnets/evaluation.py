@@ -7,6 +7,8 @@ from typing import Any
 
 import numpy as np
 
+from kikuchi.beliefnets.estimator import SigmoidBeliefNetwork
+from kikuchi.beliefnets.threshold import ThresholdNetworkClassifier
 from kikuchi.core import text
 from kikuchi.core.arrays import Array
 from kikuchi.training.answer import MeasuredAnswer
@@ -54,13 +56,13 @@ class BeliefEvaluation(MeasuredAnswer):
 
     def _form(self) -> str:
         e = self.estimator
-        if hasattr(e, "network_"):
-            layers = e.network_.layers
+        if isinstance(e, SigmoidBeliefNetwork):
+            layers = e.model_.layers
             return f"{'-'.join(map(str, layers))} sigmoid units, layers from the top"
-        if hasattr(e, "networks_"):
-            sizes = "-".join(str(int(n)) for n in e.networks_[0].sizes)
-            return f"{sizes} threshold units, {text.count(len(e.networks_), 'network')}"
-        return f"{e.n_hidden} causes of {e.n_features_in_} findings, noisy-or"
+        if isinstance(e, ThresholdNetworkClassifier):
+            sizes = "-".join(str(int(n)) for n in e.model_[0].sizes)
+            return f"{sizes} threshold units, {text.count(len(e.model_), 'network')}"
+        return f"{e.n_components} causes of {e.n_features_in_} findings, noisy-or"
 
 
 def evaluate(
@@ -105,7 +107,7 @@ def _measure_bounds(found: BeliefEvaluation, seed: int, annealed: bool, new: boo
     }
     if getattr(e, "posterior", "").startswith("gibbs"):
         groups = {}
-    sampled = hasattr(e, "log_likelihood")
+    sampled = hasattr(e, "row_likelihoods")
     for name, rows in groups.items():
         if rows is not None:
             # the rows of the likelihood, or the bound of others may stand above it
@@ -117,7 +119,7 @@ def _measure_bounds(found: BeliefEvaluation, seed: int, annealed: bool, new: boo
     judged = judged[:_MOST_SAMPLED]
     if not sampled:
         return
-    likely = e.log_likelihood(judged, draws=_DRAWS, random_state=seed)
+    likely = e.row_likelihoods(judged, draws=_DRAWS, random_state=seed)
     which = "these rows" if new else found.judged
     name = f"log-likelihood per row, {which}"
     found.measures[name] = likely.mean()
@@ -131,7 +133,7 @@ def _measure_bounds(found: BeliefEvaluation, seed: int, annealed: bool, new: boo
             if "bound" in name:
                 found.notes[name] = "by draws: a bound in expectation"
     if annealed:
-        between = e.log_likelihood(judged, "ais", random_state=seed)
+        between = e.row_likelihoods(judged, "ais", random_state=seed)
         low, high = between.mean_bounds()
         found.measures["annealed, from below"] = low
         found.measures["annealed, from above"] = high

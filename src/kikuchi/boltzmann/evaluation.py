@@ -57,7 +57,7 @@ class MachineEvaluation(RowsAnswer):
 
     def facts(self) -> list[tuple[str, str]]:
         """The data, the machine, how the training went, and what was measured."""
-        e, machine = self.estimator, self.estimator.machine_
+        e, machine = self.estimator, self.estimator.model_
         size = f"{machine.n_visible} visible and {machine.n_hidden} hidden units"
         facts = [
             self.data_fact(),
@@ -84,7 +84,7 @@ class MachineEvaluation(RowsAnswer):
         if self.log_z["method"] != "exact" and self.log_likelihood_bounds is not None:
             low, high = self.log_likelihood_bounds
             doubts.append(f"between {low:.6g} and {high:.6g} by the bracket of log Z")
-        if self.estimator.machine_.hidden_weights is not None:
+        if self.estimator.model_.hidden_weights is not None:
             doubts.append("free energies of rows are approximate, as hidden units are connected")
         how = f" ({'; '.join(doubts)})" if doubts else ""
         return f"{self.log_likelihood:.6g}{others}{how}"
@@ -115,7 +115,7 @@ def evaluate(
 
     >>> from kikuchi.boltzmann import RBM
     >>> rows = np.repeat([[1.0, 1.0, 0.0], [0.0, 0.0, 1.0]], 20, axis=0)
-    >>> rbm = RBM(2, learner="cd", learning_rate=0.5, epochs=50, random_state=0).fit(rows)
+    >>> rbm = RBM(2, learner="cd", learning_rate=0.5, max_iter=50, random_state=0).fit(rows)
     >>> evaluation = evaluate(rbm, rows, log_z="exact")
     >>> evaluation.log_z["method"], bool(evaluation.reconstruction < evaluation.spread)
     ('exact', True)
@@ -137,11 +137,11 @@ def evaluate(
     )
     if log_z is not None:
         evaluation.log_z = _measured_log_z(estimator, log_z, some)
-        found = estimator.log_likelihood(some)
+        found = estimator.row_likelihoods(some)
         evaluation.log_likelihood = found.mean()
         evaluation.log_likelihood_bounds = float(found.lower.mean()), float(found.upper.mean())
         if held_out is not None:
-            evaluation.log_likelihood_held_out = estimator.log_likelihood(held_out).mean()
+            evaluation.log_likelihood_held_out = estimator.row_likelihoods(held_out).mean()
     return evaluation
 
 

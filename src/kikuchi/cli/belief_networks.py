@@ -32,7 +32,7 @@ def train_belief_network(job: TrainingJob) -> None:
             estimator, rows, held_out, labels=labels, shape=shape, source=job.data,
             seed=training.seed, annealed=training.log_z == "ais",
         )  # fmt: skip
-    complete = estimator.stopped_ in (*COMPLETE, "rounds")
+    complete = estimator.stopped_ in (*COMPLETE, "iterations")
     job.finish(evaluation, "beliefnet_page", "beliefnet_report", complete=complete)
 
 

@@ -155,7 +155,7 @@ class TrainedFacts(Answer):
         facts = [
             ("model", self.model),
             ("estimator", f"kikuchi.{room}.{about['estimator']} ({self.kind})"),
-            ("fit", f"{about.get('stopped')} after {about.get('epochs')} iterations or epochs"),
+            ("fit", f"{about.get('stopped')} after {about.get('iterations')} iterations"),
             ("numbers", f"{count} in {text.count(len(self.parameters), 'array')}"),
         ]
         if "n_features_in" in about:
@@ -419,10 +419,9 @@ def write_samples(model: str, out: Path, count: int, seed: int) -> str:
         if kind.judged in ("machine", "energy"):
             exact = kind.judged == "energy" and estimator.is_square
             how = "exact" if exact else "chains of a sampler, not independent of their start"
-    elif kind.draws == "pairs":
-        rows = estimator.sample(count, random_state=seed)[0]
     else:
-        rows, how = estimator.sample(count, seed=seed)[1], "one sequence"
+        rows = estimator.sample(count, random_state=seed)
+        how = how if kind.draws == "pairs" else "one sequence"
     told = getattr(estimator, "preparation_", None) if kind.judged == "energy" else None
     _write_rows(out, rows, estimator, model, told)
     return f"{out}: {text.count(count, 'row')}, {how}"

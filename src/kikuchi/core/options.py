@@ -48,6 +48,39 @@ def option(
     return field(default=default, metadata={"help": help, **limits})
 
 
+def fixed(value: Any) -> Any:
+    """A field of a parent class that is no option of this one: it always has this value.
+
+    >>> @dataclass
+    ... class Sampler:
+    ...     rate: float = option(0.1, "step length", above=0)
+    >>> @dataclass
+    ... class UnitSampler(Sampler):
+    ...     rate: float = fixed(1.0)
+    >>> UnitSampler().rate, inspect.signature(UnitSampler).parameters
+    (1.0, mappingproxy(OrderedDict()))
+    """
+    return field(default=value, init=False)
+
+
+def layer_sizes(given: Any, name: str) -> tuple[int, ...]:
+    """Sizes of hidden layers given as the option `name`: a whole number, several, or "8,24".
+
+    >>> layer_sizes("8,24", "hidden_layer_sizes")
+    (8, 24)
+    """
+    sizes = (given,) if isinstance(given, int | np.integer) else given
+    try:
+        found = tuple(float(n) for n in (sizes.split(",") if isinstance(sizes, str) else sizes))
+    except (TypeError, ValueError):
+        found = ()
+    if not found or not all(n >= 1 and n.is_integer() for n in found):
+        raise MethodError(
+            f"{name} are the sizes of at least one hidden layer, such as (8, 24), got {given!r}"
+        )
+    return tuple(int(n) for n in found)
+
+
 @dataclass(frozen=True)
 class Configured:
     """Base of everything that is fully named by a short text; `kind` is its word in messages, given

@@ -153,7 +153,7 @@ def evaluate(
     pixels of images of this `shape`.
 
     >>> rows = np.random.default_rng(0).laplace(size=(500, 3))
-    >>> model = ExpertICA(expert="logistic", learner="exact", epochs=5, random_state=0).fit(rows)
+    >>> model = ExpertICA(expert="logistic", learner="exact", max_iter=5, random_state=0).fit(rows)
     >>> found = evaluate(model, rows, log_z="exact")
     >>> found.likelihood[0] == found.likelihood[1] > found.gaussian
     True

@@ -94,7 +94,7 @@ def evaluate(
 
     >>> from kikuchi.flows import FlowMixture
     >>> rows = np.random.default_rng(0).normal(size=(100, 2))
-    >>> model = FlowMixture(1, flow="affine", epochs=1, random_state=0).fit(rows[:80])
+    >>> model = FlowMixture(1, flow="affine", max_iter=1, random_state=0).fit(rows[:80])
     >>> sorted(evaluate(model, rows[:80], rows[80:]).measures)[0]
     'Gaussian mixture, rows held out'
     """

@@ -294,11 +294,12 @@ class FactorGraph:
 
     def scope(self, factor: int) -> tuple[int, ...]:
         """Variables of the factor number `factor`, in table order."""
-        return tuple(int(v) for v in self.scopes[part_of_factor(self.scope_offsets, factor)])
+        return tuple(self.scopes[part_of_factor(self.scope_offsets, factor)].tolist())
 
     def shape(self, factor: int) -> tuple[int, ...]:
         """Cardinalities of the scope of the factor number `factor`."""
-        return tuple(int(self.cardinalities[v]) for v in self.scope(factor))
+        scope = self.scopes[part_of_factor(self.scope_offsets, factor)]
+        return tuple(self.cardinalities[scope].tolist())
 
     def log_table(self, factor: int) -> Array:
         """Log-potentials of the factor number `factor`: a read-only view, an axis per variable."""

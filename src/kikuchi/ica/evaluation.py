@@ -138,7 +138,7 @@ class SourceEvaluation(Answer):
             ("model", f"{type(e).__name__}, {text.count(len(self.sources), 'source')}"),
         ]
         if self.choice is not None:
-            facts.append(("number of sources", f"{self.choice.n_sources}, chosen by BIC"))
+            facts.append(("number of sources", f"{self.choice.n_components}, chosen by BIC"))
         how = "converged" if e.converged_ else "not converged"
         work = f"{text.count(e.n_iter_, 'iteration')}, {text.seconds(self.seconds)}"
         facts.append(("fit", f"{how} ({work})"))
@@ -293,7 +293,7 @@ def _prior_texts(estimator: Any) -> list[str]:
         return [prior.text for prior in estimator.priors_]
     if hasattr(estimator, "densities_"):
         return list(estimator.densities_)
-    return [str(estimator.sources)] * len(estimator.components_)
+    return [str(estimator.prior)] * len(estimator.components_)
 
 
 def _kurtosis(values: Array) -> float:

@@ -127,10 +127,8 @@ def conditional(graph: FactorGraph, variable: int, state: Ints) -> Array:
     top = conditional_log_weights(
         graph.log_tables,
         np.uint64(card),
-        rows.offsets[variable],
-        rows.offsets[variable + 1],
-        np.uint64(state[variable]),
-        np.uint64(0),
+        (rows.offsets[variable], rows.offsets[variable + 1]),
+        (np.uint64(state[variable]), np.uint64(0)),
         rows.factors,
         rows.strides,
         sweeper.entries,

@@ -45,7 +45,7 @@ class PropagatedScaling(ObservedMarginalsMethod):
     tol: float = option(1e-10, "largest distance of a marginal from its target", above=0)
     max_iter: int = option(10000, "most scalings", low=1)
     inner_tol: float = option(1e-10, "largest change of a message in belief propagation", above=0)
-    inner_iterations: int = option(2000, "most sweeps of belief propagation at a time", low=1)
+    inner_max_iter: int = option(2000, "most sweeps of belief propagation at a time", low=1)
 
     def _solve(self, graph: FactorGraph, run: MethodRun) -> Solution:
         return with_logarithms_if_needed(lambda mode: self._solved(graph, run, mode), run)
@@ -60,7 +60,7 @@ class PropagatedScaling(ObservedMarginalsMethod):
                 messages,
                 run.clock,
                 tol=self.inner_tol,
-                limit=self.inner_iterations,
+                limit=self.inner_max_iter,
                 damping=self.damping,
             )
             sweeps += found.sweeps

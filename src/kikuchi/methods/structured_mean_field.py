@@ -36,7 +36,7 @@ from kikuchi.engines.loops.state import Iterations
 from kikuchi.engines.mean_field import structured_subgraph as subgraphs
 from kikuchi.engines.mean_field.ascent import LocalOptimum, MultiStartAscent, normalised
 from kikuchi.engines.mean_field.structured_builder import lay_out
-from kikuchi.engines.mean_field.structured_layout import Layout
+from kikuchi.engines.mean_field.structured_layout import Layout, Route, StructuredForest
 from kikuchi.engines.mean_field.structured_subgraph import Forest, in_time
 from kikuchi.engines.run import MethodRun, Solution, Step
 from kikuchi.graphs.factor_graph import FactorGraph
@@ -220,14 +220,21 @@ class StructuredAscent(MultiStartAscent):
         from kikuchi.engines.mean_field.kernels import structured_mean_field as kernels
 
         layout, work, clock = self.layout, self.work, self.run.clock
-        shape, parts, tours, tables = layout.shape, layout.parts, layout.tours, self.log_tables
+        forest = StructuredForest(layout.shape, layout.parts, layout.tours)
+        route = Route(path, path_offsets, mode)
         cost = np.append(0.0, np.cumsum(layout.move_cost[path[:, 0]]))
 
         def sweep(first: int, last: int, start: int, stop: int, stages: int) -> None:
             kernels.sweep(
-                shape, work, parts, tours, tables, path, path_offsets, mode, self.values,
-                (first, last), (start, stop), stages,
-            )  # fmt: skip
+                forest,
+                work,
+                self.log_tables,
+                route,
+                self.values,
+                (first, last),
+                (start, stop),
+                stages,
+            )
 
         tree = 0
         while tree < layout.n_trees:

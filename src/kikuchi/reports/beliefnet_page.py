@@ -59,9 +59,9 @@ def _pictures(evaluation: BeliefEvaluation) -> list[Item]:
 
 def _features(estimator: Any) -> dict[str, Array]:
     """Weights of each layer seen at the visible units, bottom layer first."""
-    if not hasattr(estimator, "network_"):
+    if hasattr(estimator, "diagnosis_"):
         return {"Weights of causes": estimator.diagnosis_.weights}
-    network = estimator.network_
+    network = estimator.model_
     if not network.layers:
         return {}
     found: dict[str, Array] = {}

@@ -75,7 +75,7 @@ def _order_table(choice: Choice | None) -> TextTable | None:
         return None
     best = max(choice.values.values())
     rows = [
-        [str(k), f"{v:.1f}", f"{v - best:.1f}", "chosen" if k == choice.n_sources else ""]
+        [str(k), f"{v:.1f}", f"{v - best:.1f}", "chosen" if k == choice.n_components else ""]
         for k, v in choice.values.items()
     ]
     return TextTable(["sources", "BIC", "below the best", ""], rows, [0, 1, 2])

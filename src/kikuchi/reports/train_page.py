@@ -123,7 +123,7 @@ def _tiles(evaluation: MachineEvaluation) -> list[Tile]:
 
 
 def _pictures(evaluation: MachineEvaluation) -> list[Item]:
-    e, machine, shape = evaluation.estimator, evaluation.estimator.machine_, evaluation.shape
+    e, machine, shape = evaluation.estimator, evaluation.estimator.model_, evaluation.shape
     pictures: list[Item] = [training_picture(evaluation)]
     if shape is None:
         return pictures
@@ -131,7 +131,7 @@ def _pictures(evaluation: MachineEvaluation) -> list[Item]:
     groups = {
         "data": some,
         "reconstruction": e.reconstruct(some),
-        "samples": e.sample(_SHOWN, _SAMPLE_STEPS, random_state=0),
+        "samples": e.sample(_SHOWN, steps=_SAMPLE_STEPS, random_state=0),
     }
     pictures.append(
         Picture(

@@ -149,7 +149,7 @@ class TemporalEvaluation(Answer):
     def _ending(self) -> str:
         e: Estimator = self.estimator
         done = text.count(e.n_iter_, "iteration")
-        if e.stopped_ in ("rows", "passes") or self.kind == "probit":
+        if e.stopped_ == "rows" or self.kind == "probit":
             return f"{text.count(e.n_iter_, 'label')} ({e.stopped_})"
         return f"{done} (limit)" if e.stopped_ == "iterations" else f"{done} ({e.stopped_})"
 
@@ -164,7 +164,7 @@ class TemporalEvaluation(Answer):
             sizes = " x ".join(map(str, e.model_.sizes))
             return [("chains", sizes), ("lags", ", ".join(map(str, e.model_.lags)))]
         if self.kind == "ica":
-            return [("sources", str(e.sources)), ("scheme", e.scheme)]
+            return [("sources", str(e.n_components)), ("posterior", e.posterior)]
         return [("classes", ", ".join(map(str, e.classes_))), ("evidence by", e.evidence_kind_)]
 
     def table(self) -> TextTable | None:
@@ -321,9 +321,7 @@ def carry_out(
         found = estimator.forecast(tables, steps, **how)
         parts = [_moments(f, outputs_named) for f in found]
     elif task == "sample":
-        states, outputs = estimator.sample(steps, seed=seed)
-        if isinstance(states, list):
-            states = np.stack(states, axis=1)
+        outputs, states = estimator.sample(steps, random_state=seed, return_latents=True)
         states = np.asarray(states, dtype=np.float64).reshape(len(outputs), -1)
         columns = [f"state{k}" for k in range(states.shape[1])]
         columns += outputs_named

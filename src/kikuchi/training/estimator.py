@@ -102,12 +102,46 @@ def validate_data(estimator: Any, X: Any, *arguments: Any, **options: Any) -> An
     return validation.validate_data(estimator, X, *arguments, **{"order": "C"} | options)
 
 
-_OTHER_NAMES = {  # of scikit-learn and hmmlearn
-    "n_components": ("states", "n_hidden", "n_sources", "hidden"),
-    "covariance_type": ("covariance",),
-    "n_iter": ("epochs", "max_iter"),
-    "max_iter": ("epochs",),
-    "n_mix": ("components",),
+_OTHER_NAMES = {  # of scikit-learn, hmmlearn and others
+    "n_components": ("n_states", "hidden_layer_sizes"),
+    "n_hidden": ("n_components", "hidden_layer_sizes"),
+    "n_sources": ("n_components",),
+    "n_features": ("n_components",),
+    "n_latent": ("n_components",),
+    "n_clusters": ("n_components", "n_states"),
+    "hidden": ("hidden_layer_sizes", "n_components"),
+    "layers": ("hidden_layer_sizes",),
+    "hidden_units": ("hidden_layer_sizes", "n_components"),
+    "states": ("n_states",),
+    "chains": ("n_states",),
+    "state": ("n_components",),
+    "components": ("n_mix", "n_components"),
+    "sources": ("n_components",),
+    "covariance": ("covariance_type",),
+    "n_iter": ("max_iter",),
+    "n_epochs": ("max_iter",),
+    "epochs": ("max_iter",),
+    "max_epochs": ("max_iter",),
+    "max_iterations": ("max_iter",),
+    "rounds": ("max_iter",),
+    "passes": ("max_iter",),
+    "cycles": ("max_iter",),
+    "inner_iterations": ("inner_max_iter",),
+    "restarts": ("n_init",),
+    "networks": ("n_init",),
+    "n_starts": ("n_init",),
+    "optimiser": ("solver",),
+    "optimizer": ("solver",),
+    "algorithm": ("solver", "learner"),
+    "rule": ("learner",),
+    "scheme": ("posterior",),
+    "form": ("arithmetic", "density"),
+    "density": ("prior",),
+    "learning_rate_init": ("learning_rate",),
+    "alpha": ("weight_decay",),
+    "fun": ("prior",),
+    "init_params": ("start",),
+    "init": ("start",),
     "n_jobs": ("processes", "threads"),
     "seed": ("random_state",),
 }
@@ -231,7 +265,7 @@ class Estimator(FitResults, BaseEstimator):  # type: ignore[misc]
         told: dict[str, Any] = {
             "estimator": type(self).__name__,
             "options": {k: v for k, v in self.plain_options().items() if k not in _NOT_IN_FILES},
-            "epochs": self.n_iter_,
+            "iterations": self.n_iter_,
             "stopped": self.stopped_,
             "converged": self.converged_,
             "warnings": self.warnings_,
@@ -271,7 +305,7 @@ class Estimator(FitResults, BaseEstimator):  # type: ignore[misc]
 
     def _read_ending(self, arrays: Arrays, about: Mapping[str, Any]) -> None:
         """How the fit of a file ended, what it was told of its data, and its trace."""
-        self.n_iter_ = of_type(about, "epochs", int)
+        self.n_iter_ = of_type(about, "iterations", int)
         self.stopped_ = of_type(about, "stopped", str)
         self.converged_ = of_type(about, "converged", bool)
         self.warnings_ = [str(text) for text in of_type(about, "warnings", list)]
@@ -316,10 +350,9 @@ class TrainedEstimator(Estimator):
     """Base of the estimators whose model is trained by `kikuchi.training.trainer.train`.
 
     A family gives `_begin` (the model before training) and `_rule`; `_rows` if it reads its data in
-    another way. The trained model is in `model_`, or in the attribute that `model_attribute` names.
+    another way. The trained model is in `model_`.
     """
 
-    model_attribute: ClassVar[str] = "model_"
     model_class: ClassVar[Any]
 
     def __init_subclass__(cls, **keywords: Any) -> None:
@@ -328,7 +361,7 @@ class TrainedEstimator(Estimator):
             cls.file_kind = cls.model_class.kind
 
     learning_rate: float = option(0.05, "First rate of the updates.", above=0)
-    optimiser: str = option("sgd", 'Optimiser: "sgd", or one of optax such as "adam:b1=0.8".')
+    solver: str = option("sgd", 'Optimiser: "sgd", or one of optax such as "adam:b1=0.8".')
     momentum: float = option(
         0.0, "Fraction of the velocity that sgd keeps; 0 for other optimisers.", low=0, below=1
     )
@@ -339,7 +372,7 @@ class TrainedEstimator(Estimator):
         '"inverse-time:decay=0.05" or "warmup-cosine".',
     )
     batch_size: int = option(100, "Rows of each update.", low=1)
-    epochs: int = option(10, "Passes over the rows, each in an order of its own.", low=1)
+    max_iter: int = option(10, "Passes over the rows, each in an order of its own.", low=1)
     threads: int | None = option(
         1, "Threads of matrix products; none: as libraries choose.", low=1, high=1024
     )
@@ -364,7 +397,7 @@ class TrainedEstimator(Estimator):
 
     def _epochs(self, rows: Any) -> int:
         """Passes over these rows that `fit` makes at most."""
-        return self.epochs
+        return self.max_iter
 
     def _averaged(self) -> float:
         """Last fraction of the epochs of which the mean of the parameters is the answer."""
@@ -372,8 +405,8 @@ class TrainedEstimator(Estimator):
 
     @property
     def _model(self) -> Any:
-        check_is_fitted(self, self.model_attribute)
-        return getattr(self, self.model_attribute)
+        check_is_fitted(self, "model_")
+        return self.model_
 
     # ------------------------------------------------------------------ learning
 
@@ -397,7 +430,7 @@ class TrainedEstimator(Estimator):
         There is no last epoch here, so that `schedule` is left aside: the rate is `learning_rate`.
         """
         self._check_options()
-        first = not hasattr(self, self.model_attribute)
+        first = not hasattr(self, "model_")
         rows = self._rows(X, reset=first)
         if first:
             rng = generator(self.random_state)
@@ -439,14 +472,14 @@ class TrainedEstimator(Estimator):
         )  # fmt: skip
 
     def _keep(self, training: Training[Any], rng: np.random.Generator) -> None:
-        setattr(self, self.model_attribute, training.model)
+        self.model_ = training.model
         self._rng, self._state = rng, training.state
         self._ended(
             training.epochs, training.stopped, training.converged, training.warnings, training.trace
         )
 
     def _optimiser(self, schedule: str) -> Optimiser:
-        named = parse_optimiser(self.optimiser)
+        named = parse_optimiser(self.solver)
         shared: dict[str, Any] = {
             "learning_rate": self.learning_rate,
             "weight_decay": self.weight_decay,
@@ -456,7 +489,7 @@ class TrainedEstimator(Estimator):
             shared["momentum"] = self.momentum
         elif self.momentum:
             raise MethodError(
-                f"momentum belongs to optimiser sgd; {named.name} has options of its own: give "
+                f"momentum belongs to solver sgd; {named.name} has options of its own: give "
                 "momentum=0"
             )
         return dataclasses.replace(named, **shared)
@@ -470,7 +503,7 @@ class TrainedEstimator(Estimator):
     def _restore_state(
         self, arrays: Arrays, facts: Mapping[str, Any], about: Mapping[str, Any]
     ) -> None:
-        setattr(self, self.model_attribute, restored(self.model_class, arrays, facts))
+        self.model_ = restored(self.model_class, arrays, facts)
         self._rng, self._state = generator(self.random_state), None
 
 

@@ -116,7 +116,7 @@ class Rule(BaseRule, Generic[M]):
             return []
         return [
             f"the means of {unconverged} rows (over all epochs) had not converged at the limit of "
-            "sweeps; raise max_sweeps or damping, or lower learning_rate"
+            "sweeps; raise max_iter or damping, or lower learning_rate"
         ]
 
     def project(self, model: M, rate: float) -> None:

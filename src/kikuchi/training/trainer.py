@@ -102,6 +102,31 @@ class Training(Generic[T]):
         return self.stopped in ("converged", "validation")
 
 
+@dataclass(frozen=True, eq=False)
+class Validation:
+    """Early stopping: training ends when the score of validation rows no longer improves.
+
+    Parameters
+    ----------
+    rows
+        The validation rows, of the form of the data.
+    patience
+        Number of epochs after which training ends if none of them gained more than `least_gain`.
+    least_gain
+        Smallest improvement of the score that counts.
+    score
+        `score(model, rows)`, larger for better; that of the rule by default.
+    """
+
+    rows: Any
+    patience: int = 10
+    least_gain: float = 0.0
+    score: Score | None = None
+
+    def __post_init__(self) -> None:
+        _require_count("patience", self.patience)
+
+
 def train(
     model: T,
     data: Any,
@@ -117,10 +142,7 @@ def train(
     tol: float = 0.0,
     average: float = 0.0,
     last: bool = False,
-    validation: Any = None,
-    patience: int = 10,
-    least_gain: float = 0.0,
-    score: Score | None = None,
+    validation: Validation | None = None,
     state: TrainerState | None = None,
 ) -> Training[T]:
     """Train a copy of `model` on rows of data, dense or sparse, by a rule or its text.
@@ -133,9 +155,7 @@ def train(
     included, is larger. With `average` > 0 the answer is the mean of the parameters over that last
     fraction of the epochs (0.5: the second half); `tol` then judges the mean gradient over the same
     epochs, once, at the end. With `last` the answer is the last parameters all the same. With
-    `validation` rows, training ends when their score has not
-    improved by more than `least_gain` for `patience` epochs, and the answer is the parameters of
-    the best epoch; `score(model, rows)`, larger for better, replaces that of the rule.
+    `validation` training ends early, and the answer is the parameters of the best epoch.
 
     Numbers that are not finite, and weights beyond the model's `weight_limit`, count as divergence.
     `state` is that of a training before: chains that belong to no row go on, and so does the memory
@@ -143,7 +163,7 @@ def train(
 
     `data` are the rows, `rule` is the learning rule or its text, `optimiser` one of optax by name,
     with `epochs` over the data in batches of `batch_size`; `seed` is that of chains and order,
-    `run` holds the budget and the progress, `score` judges the validation rows.
+    `run` holds the budget and the progress.
 
     >>> from kikuchi.boltzmann import Machine
     >>> rows = np.repeat([[1.0, 1.0, 0.0], [0.0, 0.0, 1.0]], 50, axis=0)
@@ -154,9 +174,8 @@ def train(
     """
     rule = _parsed(model, rule)
     optimiser = parse_optimiser(optimiser)
-    for name, value in (("epochs", epochs), ("batch_size", batch_size), ("patience", patience)):
-        if not isinstance(value, int | np.integer) or isinstance(value, bool) or value < 1:
-            raise MethodError(f"{name} must be a whole number of at least 1, got {value!r}")
+    _require_count("epochs", epochs)
+    _require_count("batch_size", batch_size)
     if not tol >= 0:
         raise MethodError(f"tol must be at least 0, got {tol!r}")
     if not 0 <= average <= 1:
@@ -168,14 +187,17 @@ def train(
     trainer.first_averaged = epochs if average == 0 else math.ceil(epochs * (1.0 - average))
     trainer.last = last
     if validation is not None:
-        trainer.validation = _EarlyStopping(
-            model, model.check_data(validation), int(patience), score or rule.score, least_gain
-        )
+        trainer.validation = _EarlyStopping(model, validation, rule)
     if checkpoint is not None and not isinstance(checkpoint, Checkpoint):
         checkpoint = Checkpoint(checkpoint)
     trainer.checkpoint = checkpoint
     with limited_threads(threads):
         return trainer.train(run, state)
+
+
+def _require_count(name: str, value: Any) -> None:
+    if not isinstance(value, int | np.integer) or isinstance(value, bool) or value < 1:
+        raise MethodError(f"{name} must be a whole number of at least 1, got {value!r}")
 
 
 def _parsed(model: Trainable, rule: str | BaseRule) -> BaseRule:
@@ -216,11 +238,9 @@ class _EarlyStopping(State):
     best: Held[Any]
     best_epoch: int
 
-    def __init__(
-        self, model: Trainable, rows: Any, patience: int, score: Score, least_gain: float
-    ) -> None:
-        self.rows, self.patience, self.score = rows, patience, score
-        self.least_gain = least_gain
+    def __init__(self, model: Trainable, validation: Validation, rule: BaseRule) -> None:
+        self.rows, self.patience = model.check_data(validation.rows), int(validation.patience)
+        self.score, self.least_gain = validation.score or rule.score, validation.least_gain
         self.scores, self.best, self.best_epoch = [], held_tree(model), 0
 
     def load(self, arrays: Mapping[str, Array]) -> None:

@@ -348,11 +348,12 @@ class ScanUpdates(Updates):
                 self._data,
                 self._device_order(at),
                 self._jax.random.key(self.key_seed),
-                np.int32(at.epoch * self.per_epoch + at.update),
-                np.int32(at.update * self.batch_size),
-                np.int32(active),
-                np.float64(batch / self.n_rows) if self.sums else np.float64(0.0),
-                averaging,
+                (
+                    np.int32(at.epoch * self.per_epoch + at.update),
+                    np.int32(at.update * self.batch_size),
+                    np.int32(active),
+                ),
+                (np.float64(batch / self.n_rows if self.sums else 0.0), averaging),
                 batch=batch,
             )
             carry, losses, done = answer
@@ -435,13 +436,13 @@ def _program(
         data: Any,
         order: Any,
         key: Any,
-        count: Any,
-        first: Any,
-        active: Any,
-        weight: Any,
-        averaging: Any,
+        part: tuple[Any, Any, Any],
+        weights: tuple[Any, Any],
         batch: int,
     ) -> Any:
+        """Make the updates of a part: their number before, the first row, and how many."""
+        (count, first, active), (weight, averaging) = part, weights
+
         def update(inner: Any, step: Any) -> Any:
             values, memory, carried, summed, averaged, counted = inner
             rows = lax.dynamic_slice(order, (first + step * batch,), (batch,))

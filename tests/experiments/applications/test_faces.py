@@ -162,7 +162,7 @@ def people() -> tuple[Array, NDArray[np.int64]]:
 def test_trained_on_pairs_it_knows_people(people: tuple[Array, NDArray[np.int64]]) -> None:
     faces, who = people
     train = np.arange(80) % 10 < 6
-    template = RateCodedRBM(20, learning_rate=0.01, epochs=300)
+    template = RateCodedRBM(20, learning_rate=0.01, max_iter=300)
     model = FacePairRBM(template, random_state=0).fit(faces[train], who[train])
     assert model.n_pairs_ == 8 * 30 and model.warnings_ == []
     named = model.identify(faces[~train], faces[train], who[train])
@@ -173,12 +173,12 @@ def test_trained_on_pairs_it_knows_people(people: tuple[Array, NDArray[np.int64]
     one, other = model.goodness(faces, faces), model.goodness(faces, faces).T
     assert np.abs(one - other).mean() < 0.25 * one.std()
     again = FacePairRBM(template, random_state=0).fit(faces[train], who[train])
-    np.testing.assert_array_equal(again.rbm_.machine_.weights, model.rbm_.machine_.weights)
+    np.testing.assert_array_equal(again.rbm_.model_.weights, model.rbm_.model_.weights)
 
 
 def test_some_pairs_only(people: tuple[Array, NDArray[np.int64]]) -> None:
     faces, who = people
-    model = FacePairRBM(RateCodedRBM(3, epochs=2), pairs=10, random_state=1).fit(faces, who)
+    model = FacePairRBM(RateCodedRBM(3, max_iter=2), pairs=10, random_state=1).fit(faces, who)
     assert model.n_pairs_ == 20
     assert model.get_params()["machine__n_hidden"] == 3
 
@@ -186,7 +186,7 @@ def test_some_pairs_only(people: tuple[Array, NDArray[np.int64]]) -> None:
 def test_counts_and_shares_of_replicas_are_the_same_faces() -> None:
     rng = np.random.default_rng(3)
     faces, who = rng.random((8, 6)), np.repeat(np.arange(4), 2)
-    options = {"epochs": 3, "dtype": "float64"}
+    options = {"max_iter": 3, "dtype": "float64"}
     shares = FacePairRBM(RateCodedRBM(3, **options), random_state=0).fit(faces, who)
     counts = FacePairRBM(RateCodedRBM(3, limits=None, **options), random_state=0)
     counts.fit(10 * faces, who)

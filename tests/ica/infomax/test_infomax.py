@@ -166,7 +166,7 @@ def test_solvers_reach_the_same_optimum(solver):
 def test_agrees_with_picard_and_beats_or_equals_fastica():
     picard = pytest.importorskip("picard").picard
     mixing, _, samples = mixture(3)
-    ours = InfomaxICA(density="sech", random_state=0).fit(samples)
+    ours = InfomaxICA(prior="sech", random_state=0).fit(samples)
     whitener, rotation, _ = picard(
         samples.T, ortho=False, extended=False, whiten=True, random_state=0, tol=1e-9
     )
@@ -209,12 +209,12 @@ def test_kinds_of_densities_are_chosen():
     )
     mixing = rng.standard_normal((3, 3))
     samples = sources @ mixing.T
-    found = InfomaxICA(density="auto", random_state=0).fit(samples)
+    found = InfomaxICA(prior="auto", random_state=0).fit(samples)
     assert sorted(found.densities_) == ["bimodal", "sech", "sech"]
     assert amari(found.components_ @ mixing) < 0.02
     assert found.converged_
     assert not found.warnings_
-    wrong = InfomaxICA(density="bimodal", random_state=0).fit(samples)
+    wrong = InfomaxICA(prior="bimodal", random_state=0).fit(samples)
     assert any("density='auto'" in warning for warning in wrong.warnings_)
 
 
@@ -367,12 +367,12 @@ def test_scikit_learn_conventions(estimator, check):
     [
         {"solver": "newtons"},
         {"view": "causel"},
-        {"density": "gauss"},
-        {"n_sources": -1},
+        {"prior": "gauss"},
+        {"n_components": -1},
         {"tol": 0},
         {"noise": -1.0},
         {"max_iter": 0},
-        {"n_sources": 6, "density": "auto"},
+        {"n_components": 6, "prior": "auto"},
     ],
 )
 def test_bad_options_are_one_clear_line(options):

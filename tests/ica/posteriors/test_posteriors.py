@@ -108,7 +108,7 @@ def test_everything_is_exact_for_gaussian_sources(sources: int, sensors: int, no
 
 def graph_of(task: Problem, sample: int) -> FactorGraph:
     """The posterior of one sample as a model of the discrete library."""
-    count = task.n_sources
+    count = task.n_components
     states = [np.array(prior.states) for prior in task.priors]
     j = task.coupling[sample] if task.per_sample else task.coupling
     factors: list[tuple[tuple[int, ...], np.ndarray]] = []

@@ -58,7 +58,7 @@ def test_the_bound_holds_for_any_tables_and_gaps(seed: int) -> None:
     rows = kk.plan(graph).calibrate().sample(20, seed=seed)
     rows[rng.random(rows.shape) < 0.3] = -1
     for inner in (1, 1000):
-        fit = MeanFieldMinusTrw(max_iter=6, inner_iterations=inner, l2=0.01).fit(graph, rows)
+        fit = MeanFieldMinusTrw(max_iter=6, inner_max_iter=inner, l2=0.01).fit(graph, rows)
         assert fit.diagnostics["certified_lower"] <= _log_likelihood(fit.graph, rows) + 1e-9
 
 

@@ -76,7 +76,7 @@ def test_likelihood_never_falls_and_stationary_points_are_those_of_the_gradient(
     assert fit.converged and is_normalised(fit.graph)
     assert np.diff(fit.trace.objective).min() > -1e-12
     assert fit.objective == pytest.approx(fit.log_likelihood, abs=1e-9)
-    further = GradientML(tol=1e-9, epochs=50).fit(fit.graph, rows)
+    further = GradientML(tol=1e-9, max_iter=50).fit(fit.graph, rows)
     assert further.objective == pytest.approx(fit.objective, abs=1e-6)
 
 

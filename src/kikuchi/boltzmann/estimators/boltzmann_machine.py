@@ -27,12 +27,12 @@ class BoltzmannMachine(LearnerEstimator):
 
     >>> import numpy as np
     >>> rows = np.repeat([[1, 1, 0, 0], [0, 0, 1, 1]], 50, axis=0)
-    >>> machine = BoltzmannMachine(2, architecture="poe", epochs=30, random_state=0).fit(rows)
-    >>> machine.transform(rows[:3]).shape, machine.machine_.architecture
+    >>> machine = BoltzmannMachine(2, architecture="poe", max_iter=30, random_state=0).fit(rows)
+    >>> machine.transform(rows[:3]).shape, machine.model_.architecture
     ((3, 2), 'poe')
     """
 
-    n_hidden: int = option(
+    n_components: int = option(
         25, "Number of hidden units; may be 0 where visible units are connected.", low=0
     )
     _: KW_ONLY
@@ -61,12 +61,12 @@ class BoltzmannMachine(LearnerEstimator):
         if self.energy == "exact":
             from kikuchi.boltzmann.exact import clamped
 
-            return clamped(self.machine_, rows).hidden.astype(self.dtype)
-        return hidden_means(self.machine_, rows, energy=self.energy).means.astype(self.dtype)
+            return clamped(self.model_, rows).hidden.astype(self.dtype)
+        return hidden_means(self.model_, rows, energy=self.energy).means.astype(self.dtype)
 
     def _visible_means(self, hidden: Array) -> Array:
         energy = "mf" if self.energy == "exact" else self.energy
-        return visible_means(self.machine_, hidden, energy=energy).means.astype(self.dtype)
+        return visible_means(self.model_, hidden, energy=energy).means.astype(self.dtype)
 
     def _free_energies(self, rows: Array) -> Array:
-        return free_energy(self.machine_, rows, self.energy)
+        return free_energy(self.model_, rows, self.energy)

@@ -30,20 +30,18 @@ METHODS = EstimatorOptions(
         "mixing": "--mixing M",
         "mixing_prior": "--mixing-prior TEXT",
         "noise": "--noise N",
-        "restarts": "--restarts N",
+        "n_init": "--restarts N",
         "adapt": "--adapt",
         "max_iter": "--iterations N",
         "processes": "--processes N",
     },
-    learning=("restarts", "max_iter", "processes"),
+    learning=("n_init", "max_iter", "processes"),
     elsewhere={
-        "n_sources": "--sources",
-        "sources": "--prior",
-        "density": "--prior",
+        "n_components": "--sources",
+        "prior": "--prior",
         "random_state": "--seed",
     },
 )
-_PRIORS = {"mean-field": "prior", "bayesian": "sources", "infomax": "density"}
 _MOST = 10  # sources that `auto` tries
 
 app = typer.Typer(
@@ -87,11 +85,11 @@ class SourceOptions:
             raise MethodError(f"{method} with --sources {self.sources} takes one --prior for all")
         if priors or method == "infomax":
             prior: Any = priors if len(priors) > 1 else (priors or ["auto"])[0]
-            more[_PRIORS[method]] = prior
+            more["prior"] = prior
         given = dict(settings)
         if "noise" in given:
             given["noise"] = _noise(given["noise"])
-        estimator = METHODS.make(method, given, n_sources=self.count, **more)
+        estimator = METHODS.make(method, given, n_components=self.count, **more)
         if method == "infomax" and self.count is None:
             raise MethodError("method infomax cannot choose a number of sources; give --sources N")
         if most is not None and (method != "mean-field" or self.count is not None):
@@ -119,7 +117,7 @@ class SourceOptions:
             _check_enumeration(estimator, largest)
             if self.count is None:
                 return _choose(estimator, samples, largest)
-        elif self.method == "infomax" and estimator.n_sources > samples.shape[1]:
+        elif self.method == "infomax" and estimator.n_components > samples.shape[1]:
             estimator.set_params(view="causal")
         return fit_quietly(estimator, samples), None
 

@@ -37,30 +37,28 @@ KINDS = EstimatorOptions(
         "flow-hmm": "kikuchi.flows:FlowHMM",
     },
     {
-        "state": "--state N",
-        "states": "--states N",
-        "sources": "--sources N",
+        "n_components": "--state --sources N",
+        "n_states": "--states N",
         "emission": "--emission E",
-        "covariance": "--covariance C",
-        "components": "--components N",
+        "covariance_type": "--covariance C",
+        "n_mix": "--components N",
         "state_noise": "--state-noise C",
         "output_noise": "--output-noise C",
         "initial": "--initial I",
-        "scheme": "--scheme S",
+        "posterior": "--scheme S",
         "persistence": "--persistence X",
         "learner": "--learner -l L",
-        "restarts": "--restarts N",
+        "n_init": "--restarts N",
         "drift": "--drift X",
         "prior": "--prior X",
-        "passes": "--passes N",
-        "max_iter": "--iterations N",
+        "max_iter": "--iterations --passes N",
         "tol": "--tol X",
         "flow": "--flow TEXT",
         "topology": "--topology T",
     },
     noun="kind of model",
     elsewhere={"random_state": "--seed"},
-    learning=("learner", "restarts", "passes", "max_iter", "tol"),
+    learning=("learner", "n_init", "max_iter", "tol"),
 )
 _CHAINS = ("factorial", "hopping")
 
@@ -307,13 +305,15 @@ def _probabilities(evaluation: TemporalEvaluation, task: str, *, fitted_now: boo
 
 def _chain_options(kind: str, chosen: SequenceOptions) -> dict[str, Any]:
     more: dict[str, Any] = {}
-    for name, text in (("chains", chosen.chains), ("lags", chosen.lags)):
+    for name, field, text in (
+        ("chains", "n_states", chosen.chains), ("lags", "lags", chosen.lags),
+    ):  # fmt: skip
         if text is None:
             continue
         if kind not in _CHAINS or (name == "lags" and kind != "hopping"):
             raise MethodError(f"{kind} has no option --{name}; leave it out")
         try:
-            more[name] = tuple(int(word) for word in text.split(","))
+            more[field] = tuple(int(word) for word in text.split(","))
         except ValueError:
             raise MethodError(f"--{name} is whole numbers between commas, got '{text}'") from None
     return more

@@ -61,14 +61,14 @@ class InfomaxICA(IcaEstimator):
     (True, (2, 2))
     """
 
-    n_sources: int | None = option(
+    n_components: int | None = option(
         None,
         "Number of sources; none takes one per sensor, fewer keep the strongest principal "
         "components.",
         low=1,
     )
     _: KW_ONLY
-    density: Literal["logistic", "sech", "cauchy", "bimodal", "auto"] = option(
+    prior: Literal["logistic", "sech", "cauchy", "bimodal", "auto"] = option(
         "logistic",
         "Density of the sources: logistic, sech, cauchy (heavy tails), bimodal (sub-Gaussian), or "
         "auto, which begins with sech and gives each output the kind for which it is stable.",
@@ -103,7 +103,7 @@ class InfomaxICA(IcaEstimator):
         self.mean_ = samples.mean(axis=0)
         centred = (samples - self.mean_).T
         n_sensors = len(centred)
-        n_sources = n_sensors if self.n_sources is None else int(self.n_sources)
+        n_sources = n_sensors if self.n_components is None else int(self.n_components)
         self.overcomplete_ = n_sources > n_sensors
         file = fit_store(self, samples)
         if self.overcomplete_ and self.view == "causal":
@@ -129,9 +129,9 @@ class InfomaxICA(IcaEstimator):
         rng = generator(self.random_state)
         ascent: SquareAscent | OvercompleteAscent
         if self.overcomplete_:
-            ascent = OvercompleteAscent(data, n_sources, rng, self.density)
+            ascent = OvercompleteAscent(data, n_sources, rng, self.prior)
         else:
-            ascent = SquareAscent(data, rng, self.density, self.solver, self.tol)
+            ascent = SquareAscent(data, rng, self.prior, self.solver, self.tol)
         offset = 0.0  # of a change of coordinates, which exists if no direction was left out
         if len(data) == len(centred):
             offset = float(np.linalg.slogdet(whitener)[1])
@@ -142,7 +142,7 @@ class InfomaxICA(IcaEstimator):
         if isinstance(ascent, SquareAscent) and len(ascent.unstable()):
             self.warnings_.append(
                 "some outputs do not fit their density (sub-Gaussian under a super-Gaussian one or "
-                "the reverse): such sources stay mixed; use density='auto'"
+                "the reverse): such sources stay mixed; use prior='auto'"
             )
 
     def _fit_causal(self, centred: Array, n_sources: int, file: StateFile | None) -> None:
@@ -216,7 +216,7 @@ def _whitener(centred: Array, count: int) -> Array:
         few = " (there are fewer samples than sensors)" if n_samples <= n_sensors else ""
         raise DataError(
             f"InfomaxICA: the data vary in {rank} directions only{few}; "
-            f"set n_sources to {rank} or fewer"
+            f"set n_components to {rank} or fewer"
         )
     return np.asarray((vectors / np.sqrt(values)).T)
 
