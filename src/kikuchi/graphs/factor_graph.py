@@ -424,8 +424,7 @@ class FactorGraph:
     @cached_property
     def components(self) -> Ints:
         """Connected component of each variable, numbered from 0."""
-        labels: Ints = import_module("kikuchi.graphs.shapes").component_labels(self)
-        return frozen(labels)
+        return frozen(import_module("kikuchi.graphs.shapes").component_labels(self))
 
     @property
     def n_components(self) -> int:
