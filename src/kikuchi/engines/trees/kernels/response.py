@@ -49,12 +49,12 @@ class ResponseScratch(NamedTuple):
 
 @njit(cache=True, error_model="numpy", inline="always")
 def _item_places(tree, c, items, i, at):
-    """Write where each entry of clique c falls in item `i`."""
+    """Write which entry of item `i` belongs to each entry of clique c."""
     low, high = tree.clique_offsets[c], tree.clique_offsets[c + 1]
     first, end = items.offsets[i], items.offsets[i + 1]
     project(
         tree.card, tree.clique_vars[low:high], items.ranks[first:end], items.strides[first:end],
-        items.places[i], at,
+        0, at,
     )  # fmt: skip
 
 
@@ -91,15 +91,16 @@ def respond(tree, beliefs, items, values, scratch, out):
     widest = 1
     for c in range(n):
         widest = max(widest, table_at[c + 1] - table_at[c])
-    at = np.empty(widest, np.int64)
+    at = np.empty(widest, np.uint32)
     number, weight = np.zeros(widest), np.zeros(widest)
     change[:] = 0.0
     for c in range(n):
         begin, size = table_at[c], table_at[c + 1] - table_at[c]
         for item in items.members[items.of_clique[c] : items.of_clique[c + 1]]:
             _item_places(tree, c, items, item, at)
+            place = items.places[item]
             for s in range(size):
-                change[begin + s] += values[at[s]]
+                change[begin + s] += values[place + at[s]]
         p = tree.parent[c]
         if p < 0:
             continue
@@ -148,5 +149,6 @@ def _read(tree, beliefs, items, change, at, out):
             change[s] = b[s] * (change[s] - mean)
         for item in items.members[items.of_clique[c] : items.of_clique[c + 1]]:
             _item_places(tree, c, items, item, at)
+            place = items.places[item]
             for s in range(size):
-                out[at[s]] += change[begin + s]
+                out[place + at[s]] += change[begin + s]
