@@ -10,6 +10,7 @@ from typing import Any, ClassVar, Literal, NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike
 
+from kikuchi.beliefnets import kinds
 from kikuchi.beliefnets.learning import BoundRule, relevance, switched_off
 from kikuchi.beliefnets.likelihood import (
     annealed_likelihood,
@@ -106,6 +107,7 @@ class SigmoidBeliefNetwork(_NetworkResults, FeatureTransformer, TrainedEstimator
     ((200, 2), (3, 4))
     """
 
+    kind = kinds.SIGMOID
     model_class: ClassVar[Any] = SigmoidNetwork
 
     hidden_layer_sizes: tuple[int, ...] | list[int] | int | str = option(

@@ -11,6 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 from numpy.typing import ArrayLike
 
+from kikuchi.beliefnets import kinds
 from kikuchi.beliefnets.noisy_or_bounds import DiagnosisModel, FindingBracket
 from kikuchi.core.arrays import Array
 from kikuchi.core.errors import DataError
@@ -132,6 +133,7 @@ class NoisyOrNetwork(FeatureTransformer, TrainedEstimator):
     (True, True)
     """
 
+    kind = kinds.NOISY_OR
     model_class: ClassVar[Any] = NoisyOrParameters
     file_layout: ClassVar[Mapping[str, str]] = {
         "parameters/prior": "causes",

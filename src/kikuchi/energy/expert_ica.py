@@ -13,6 +13,7 @@ import numpy as np
 from kikuchi.core.arrays import Array
 from kikuchi.core.errors import MethodError
 from kikuchi.core.options import option
+from kikuchi.energy import kinds
 from kikuchi.energy.energies import ENERGIES, Energy, LinearExperts, shapes_of
 from kikuchi.energy.estimator import EnergyModel
 
@@ -30,6 +31,7 @@ class ExpertICA(EnergyModel):
     ((4, 2), (4,))
     """
 
+    kind = kinds.EXPERTS
     energy: str = option(
         "linear",
         "Energy of the features: linear (linear:contrast=12 for patches and sounds), topographic, "

@@ -27,6 +27,7 @@ from kikuchi.core.named_arrays import from_json_array, json_array
 from kikuchi.core.options import option
 from kikuchi.core.run import Run
 from kikuchi.engines.loops.state import Held, State
+from kikuchi.flows import kinds
 from kikuchi.flows.bijections import FLOWS
 from kikuchi.flows.densities import FlowDensity, FlowSpec, drawn_rows, evaluate_joint, in_parts
 from kikuchi.flows.learning import HeldOutScores, MaximisationStep, responsibilities
@@ -165,6 +166,7 @@ class FlowHMM(_FlowChainFit, HMM):
     Reference: LIU-M15, LIU-X7.
     """
 
+    kind = kinds.CHAIN
     file_kind: ClassVar[str] = "flow-hidden-markov"
 
     _: KW_ONLY

@@ -31,6 +31,7 @@ from kikuchi.core.budget import Budget
 from kikuchi.core.errors import DataError
 from kikuchi.core.options import option
 from kikuchi.core.seeds import Seed, generator
+from kikuchi.flows import kinds
 from kikuchi.flows.options import PreparedEstimator
 from kikuchi.flows.preparation import Dequantisation, padded
 from kikuchi.flows.two_sample import TwoSampleTest, mmd_test, nearest_neighbour_test
@@ -221,6 +222,7 @@ class TransportGenerator(PreparedEstimator):
     Reference: LIU-M16.
     """
 
+    kind = kinds.TRANSPORT
     model_class: ClassVar[Any] = GeneratorNetwork
 
     n_components: int | None = option(

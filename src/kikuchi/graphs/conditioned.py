@@ -1,4 +1,4 @@
-"""A graph at evidence, and the way back to the graph it came from."""
+"""A graph reduced by evidence, and the mapping back to the original graph."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from kikuchi.graphs.factor_graph import Conditioned, FactorGraph
 
 
 def conditioned(graph: FactorGraph, observed: dict[int, int]) -> Conditioned:
-    """Slice every table of `graph` at the `observed` states and drop observed variables."""
+    """Slice every table of `graph` at the `observed` states and remove the observed variables."""
     if not observed:
         every = np.arange(graph.n_variables), np.arange(graph.n_factors)
         return Conditioned(graph, graph, observed, *every)
@@ -36,7 +36,7 @@ def conditioned(graph: FactorGraph, observed: dict[int, int]) -> Conditioned:
     offsets = np.concatenate([[0], np.cumsum(sizes[kept_factors])]).astype(np.int64)
     dead = all_zero_factors(log_tables, offsets)
     if constant == -np.inf or dead.size:
-        where = f" (factor {kept_factors[dead[0]]} has no weight left)" if dead.size else ""
+        where = f" (factor {kept_factors[dead[0]]} has no remaining weight)" if dead.size else ""
         raise ImpossibleEvidenceError(
             f"the evidence has probability zero{where}; check the observed states"
         )

@@ -1,4 +1,4 @@
-"""Parts of a model by name: children and states."""
+"""Access by name to children and states."""
 
 from __future__ import annotations
 
@@ -24,7 +24,8 @@ class NamedModel(Protocol):
 
 
 class ChildVariables(np.ndarray[Any, np.dtype[np.uint32]]):
-    """The child variable of each factor, as an array; called with a variable, its children.
+    """The child variable of each factor, as an array; calling it with a variable returns its
+    children.
 
     >>> import kikuchi as kk
     >>> net = kk.network("a -> b -> c; a -> c")
@@ -44,7 +45,7 @@ class ChildVariables(np.ndarray[Any, np.dtype[np.uint32]]):
     def __call__(self, variable: int | str) -> tuple[int | str, ...]:
         """Children of a variable, in the order of their numbers; by name if there are names."""
         if self._graph is None:
-            raise TypeError("a part of the array of children is no longer that of a model")
+            raise TypeError("a slice of the array of children does not belong to a model")
         v = self._graph.index(variable)
         found = sorted(int(self[a]) for a in self._graph.neighbours(v) if self[a] != v)
         return named(self._graph, tuple(found))
@@ -62,7 +63,7 @@ class StateNames(tuple[tuple[str, ...], ...]):
     names: tuple[str, ...] | None
 
     def __new__(cls, groups: Any, names: tuple[str, ...] | None = None) -> StateNames:
-        """Keep the `names` of the variables beside their states."""
+        """Create the tuple with the `names` of the variables."""
         made = super().__new__(cls, groups)
         made.names = names
         return made

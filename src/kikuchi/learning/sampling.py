@@ -87,7 +87,7 @@ def _by_gibbs(
     flat = flatten(reduced.graph)
     n_variables = reduced.graph.n_variables
     budget.require_bytes(
-        8 * draws * chains * graph.n_variables, f"{n} samples", "ask for fewer samples"
+        8 * draws * chains * graph.n_variables, f"{n} samples", "request fewer samples"
     )
     sweeper = make_sweeper(reduced.graph, flat, chains, np.arange(n_variables))
     sweeper.set(_starts(reduced.graph, chains, seed, budget))
@@ -101,7 +101,7 @@ def _by_gibbs(
         if clock.expired and k + 1 < draws:
             raise BudgetError(
                 f"the time ended after {(k + 1) * chains} of {n} samples; allow more seconds or "
-                "ask for fewer"
+                "request fewer"
             )
     states = expand_states(reduced, out.reshape(draws * chains, n_variables)[:n])
     how = (

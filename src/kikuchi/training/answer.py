@@ -1,14 +1,19 @@
-"""`TrainingAnswer`: what every trained estimator can say of its training."""
+"""`TrainingAnswer`: base of the evaluations of fitted estimators, with their page."""
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Sequence
+from typing import Any, ClassVar
 
 import numpy as np
 
 from kikuchi.core import text
 from kikuchi.core.answer import Answer
+from kikuchi.core.page import Facts, Page, Picture, Sections, Tile, settings_text
+from kikuchi.plots.convergence import convergence
 
+COMPLETE = ("epochs", "converged", "validation", "rounds")
+"""Endings of a fit that leave nothing to resume."""
 _STOPPED = {
     "epochs": "all epochs done",
     "seconds": "the time budget ended",
@@ -18,9 +23,15 @@ _STOPPED = {
 
 
 class TrainingAnswer(Answer):
-    """Base of the evaluations of trained estimators; `estimator` is one that was fitted."""
+    """Base of the evaluations of fitted estimators.
 
+    A family declares the tiles and the figures of its page; `page` puts them together with the
+    facts, the warnings and the code. `subtitle` says in a line what was fitted.
+    """
+
+    subtitle: ClassVar[str] = ""
     estimator: Any
+    source: str
 
     @property
     def converged(self) -> bool:
@@ -49,11 +60,56 @@ class TrainingAnswer(Answer):
         values = self.estimator.trace_.objective
         return values[-1] if values and np.isfinite(values[-1]) else None
 
+    # ------------------------------------------------------------------ the page
+
+    def tiles(self) -> Sequence[Tile]:
+        """The large figures of the page, after those of the fit."""
+        return ()
+
+    def figures(self) -> Sections:
+        """The sections of figures and tables of the page."""
+        return {"Training": [training_picture(self.estimator)]}
+
+    @property
+    def title(self) -> str:
+        """The title of the page."""
+        return f"{type(self.estimator).__name__} on {self.source}"
+
+    def ending_tiles(self) -> list[Tile]:
+        """How the fit ended, and how long it took."""
+        e = self.estimator
+        return [
+            Tile("training", self.stopped, "good" if e.stopped_ in COMPLETE else "bad"),
+            Tile("epochs", text.whole(e.n_iter_)),
+            Tile("time", text.seconds(self.seconds)),
+        ]
+
+    def python(self) -> str:
+        """The equivalent code."""
+        e = self.estimator
+        name, package = type(e).__name__, ".".join(type(e).__module__.split(".")[:2])
+        return f"from {package} import {name}\nrows = ...  # the data\nmodel = {e!r}.fit(rows)"
+
+    def page(self) -> Page:
+        """The content of the report page."""
+        settings = ("settings", settings_text(self.estimator))
+        return Page(
+            title=self.title,
+            subtitle=self.subtitle,
+            warnings=self.warnings,
+            tiles=[*self.ending_tiles(), *self.tiles()],
+            sections={"Model": [Facts([*self.facts(), settings])], **self.figures()},
+            python=self.python(),
+        )
+
+    # ------------------------------------------------------------------ facts
+
     def training_facts(self) -> list[tuple[str, str]]:
         """The learner, how the training ended, and its objective."""
         e = self.estimator
         work = f"{text.count(e.n_iter_, 'epoch')}, {text.seconds(self.seconds)}"
-        facts = [("learner", e.learner), ("training", f"{self.stopped} ({work})")]
+        learner = [("learner", e.learner)] if hasattr(e, "learner") else []
+        facts = [*learner, ("training", f"{self.stopped} ({work})")]
         if self.objective is not None:
             facts.append((e.trace_.objective_name, f"{self.objective:.6g}"))
         return facts
@@ -75,7 +131,6 @@ class TrainingAnswer(Answer):
 class RowsAnswer(TrainingAnswer):
     """Base of the evaluations on rows that were learnt from, held out, or new."""
 
-    source: str
     rows: Any
     held_out: Any
     new: bool = False
@@ -104,6 +159,10 @@ class MeasuredAnswer(RowsAnswer):
     measures: dict[str, float]
     notes: dict[str, str]
 
+    def tiles(self) -> list[Tile]:
+        """The measures."""
+        return [Tile(name, f"{value:.5g}") for name, value in self.measures.items()]
+
     def measured_facts(self) -> list[tuple[str, str]]:
         """The measures with their notes."""
         notes = {name: f" ({note})" for name, note in self.notes.items() if note}
@@ -124,3 +183,12 @@ def log_z_text(told: Any) -> str:
         return f"{told['estimate']:.6f} (exact)"
     ends = f"between {told['lower']:.4f} and {told['upper']:.4f}"
     return f"{told['estimate']:.4f}, {ends} ({100 * told['confidence']:g} %)"
+
+
+def training_picture(estimator: Any) -> Picture | None:
+    """The objective by epochs, if the rule has one."""
+    if not any(np.isfinite(estimator.trace_.objective)):
+        return None
+    caption = f"The {estimator.trace_.objective_name}, epoch by epoch."
+    label = getattr(estimator, "learner", "fit")
+    return Picture(convergence({label: estimator.trace_}, unit="epochs"), caption)

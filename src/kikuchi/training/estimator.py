@@ -48,6 +48,7 @@ from kikuchi.training.checkpoint import (
     reading,
     save,
 )
+from kikuchi.training.kinds import Kind
 from kikuchi.training.model import restored
 from kikuchi.training.optimiser import Optimiser, Sgd, parse_optimiser
 from kikuchi.training.rule import BaseRule
@@ -102,7 +103,7 @@ def validate_data(estimator: Any, X: Any, *arguments: Any, **options: Any) -> An
     return validation.validate_data(estimator, X, *arguments, **{"order": "C"} | options)
 
 
-_OTHER_NAMES = {  # of scikit-learn, hmmlearn and others
+OTHER_NAMES = {  # of scikit-learn, hmmlearn and others
     "n_components": ("n_states", "hidden_layer_sizes"),
     "n_hidden": ("n_components", "hidden_layer_sizes"),
     "n_sources": ("n_components",),
@@ -151,13 +152,14 @@ _OTHER_NAMES = {  # of scikit-learn, hmmlearn and others
 class Estimator(FitResults, BaseEstimator):  # type: ignore[misc]
     """Options that every estimator has, and files; see `FitResults` for what `fit` sets.
 
-    A family names its files by `file_kind` and says what they
+    A family declares its estimator as `kind`, names its files by `file_kind` and says what they
     hold in `_fitted_state` and `_restore_state`. Arrays of a file must be finite, but for those
     whose names begin with one of `may_be_infinite`, and have the axes that `file_layout` names
     where it does (see `checkpoint.check_sizes`); `columns` is the number of features. Those named
     by `positive` must be above 0.
     """
 
+    kind: ClassVar[Kind]
     file_kind: ClassVar[str] = "estimator"
     may_be_infinite: ClassVar[tuple[str, ...]] = ()
     file_layout: ClassVar[Mapping[str, str]] = {}
@@ -189,7 +191,7 @@ class Estimator(FitResults, BaseEstimator):  # type: ignore[misc]
         known = [f.name for f in dataclasses.fields(cls) if f.init]
         unknown = next((name for name in options if name not in known), None)
         if unknown is not None:
-            here = [name for name in _OTHER_NAMES.get(unknown, ()) if name in known]
+            here = [name for name in OTHER_NAMES.get(unknown, ()) if name in known]
             hint = f"it is called {here[0]} here" if here else suggestion(unknown, known)
             raise UnknownOptionError(f"{cls.__name__} has no option {unknown!r}; {hint}")
         made: Self = super().__new__(cls)

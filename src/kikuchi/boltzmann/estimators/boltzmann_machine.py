@@ -11,6 +11,7 @@ from typing import Any, Literal
 
 from numpy.typing import ArrayLike
 
+from kikuchi.boltzmann import kinds
 from kikuchi.boltzmann.estimators.estimator import Array, LearnerEstimator
 from kikuchi.boltzmann.fixed_point import free_energy, hidden_means, visible_means
 from kikuchi.core.options import option
@@ -32,6 +33,7 @@ class BoltzmannMachine(LearnerEstimator):
     ((3, 2), 'poe')
     """
 
+    kind = kinds.MACHINE
     n_components: int = option(
         25, "Number of hidden units; may be 0 where visible units are connected.", low=0
     )

@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 
+from kikuchi.boltzmann import kinds
 from kikuchi.boltzmann.estimators.estimator import Array, MachineEstimator, RestrictedMachine
 from kikuchi.boltzmann.layers import Layers
 from kikuchi.boltzmann.machine import Machine
@@ -48,6 +49,7 @@ class RateCodedRBM(RestrictedMachine, MachineEstimator):
     True
     """
 
+    kind = kinds.RATE_RBM
     visible_replicas: int = option(10, "Binary units that one visible unit stands for.", low=1)
     hidden_replicas: int = option(100, "Binary units that one hidden unit stands for.", low=1)
     nonnegative: bool = option(False, "Hold weights at 0 or above: features become local parts.")

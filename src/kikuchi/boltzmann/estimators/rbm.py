@@ -10,6 +10,7 @@ from typing import Any, Literal
 
 import numpy as np
 
+from kikuchi.boltzmann import kinds
 from kikuchi.boltzmann.estimators.estimator import Array, LearnerEstimator, RestrictedMachine
 from kikuchi.boltzmann.held_out import HeldOutScore, below_independent_bits, dense_rows
 from kikuchi.boltzmann.machine import Machine
@@ -59,6 +60,7 @@ class RBM(RestrictedMachine, LearnerEstimator):
     ('log-likelihood', True)
     """
 
+    kind = kinds.RBM
     n_components: int = option(256, "Number of hidden units.", low=0)
     _: KW_ONLY
     learner: str = option(

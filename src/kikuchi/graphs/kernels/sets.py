@@ -63,7 +63,7 @@ def subsets(small, rarest, large, holders, span, rows, cols):
 
 @planner
 def _slot(items, begin, end, at, slots):
-    """Where a set stands in a table of sets, or the empty place where it should stand."""
+    """Return the slot of a set in a hash table of sets, or the empty slot for it."""
     mixed = np.uint64(end - begin)
     for k in range(begin, end):
         mixed = (mixed ^ np.uint64(items[k])) * _HASH
@@ -85,7 +85,7 @@ def _slot(items, begin, end, at, slots):
 
 @planner
 def enter(items, at, count, slots):
-    """Enter sets into an empty table of sets."""
+    """Insert sets into an empty hash table of sets."""
     for i in range(count):
         slots[_slot(items, at[i], at[i + 1], at, slots)] = i
 
