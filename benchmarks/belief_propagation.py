@@ -31,7 +31,7 @@ def per_sweep(graph: kk.FactorGraph, few: int, many: int) -> float:
     """CPU seconds of one parallel sweep through the public interface, set-up taken out."""
 
     def run(sweeps: int) -> float:
-        method = kk.BeliefPropagation(schedule="parallel", tol=0.0, max_iter=sweeps)
+        method = kk.methods.BeliefPropagation(schedule="parallel", tol=0.0, max_iter=sweeps)
         method.run(graph)
         return cpu_seconds(lambda: method.run(graph))
 
@@ -61,7 +61,14 @@ def _binary_limit(graph: kk.FactorGraph, library: ctypes.CDLL) -> float:
     ratios = RatioMessages.of(graph)
     assert ratios is not None
     pairs = ratios.pairs
-    arrays = (pairs.start, pairs.reverse, ratios.k, ratios.field, ratios.r, ratios.spare)
+    arrays = (
+        pairs.start,
+        pairs.reverse,
+        ratios.model.k,
+        ratios.model.field,
+        ratios.r,
+        ratios.spare,
+    )
     nodes = ctypes.c_size_t(graph.n_variables)
 
     def run() -> None:
@@ -170,10 +177,10 @@ import time
 import kikuchi as kk
 def run(size):
     graph = kk.grid(size, size, seed=0, coupling=0.3, field=0.3)
-    kk.BeliefPropagation(schedule="parallel", tol=0.0, max_iter=20).run(graph)
+    kk.methods.BeliefPropagation(schedule="parallel", tol=0.0, max_iter=20).run(graph)
     times = []
     for sweeps in (10, 60):
-        method = kk.BeliefPropagation(schedule="parallel", tol=0.0, max_iter=sweeps)
+        method = kk.methods.BeliefPropagation(schedule="parallel", tol=0.0, max_iter=sweeps)
         best = float("inf")
         for _ in range(5):
             begin = time.process_time()

@@ -76,7 +76,9 @@ def _families(people: int, rng: np.random.Generator) -> dict[int, tuple[int, int
 def detection(objects: int, states: int, degree: float, seed: int = 0) -> kk.FactorGraph:
     """Objects with many states each, joined in pairs at random, `degree` pairs each on average."""
     probability = min(degree / (objects - 1), 1.0)
-    return kk.random_graph(objects, probability, states=states, coupling=0.7, field=1.0, seed=seed)
+    return kk.generate.random_graph(
+        objects, probability, states=states, coupling=0.7, field=1.0, seed=seed
+    )
 
 
 def diagnosis(diseases: int, findings: int, causes: int, seed: int = 0) -> kk.FactorGraph:

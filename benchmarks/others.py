@@ -25,8 +25,8 @@ def gibbs() -> Row:
     Two lengths are not subtracted: the longer run records fewer of its sweeps.
     """
     graph = kk.grid(300, 300, seed=0, coupling=0.3, field=0.3)
-    method = kk.Gibbs(chains=4, sweeps=1000, burn_in=100, seed=0)
-    kk.Gibbs(chains=4, sweeps=2, burn_in=1).run(graph)
+    method = kk.methods.Gibbs(chains=4, sweeps=1000, burn_in=100, seed=0)
+    kk.methods.Gibbs(chains=4, sweeps=2, burn_in=1).run(graph)
     whole = cpu_seconds(lambda: method.run(graph), 3) / (4 * 1100 * graph.n_variables)
     return Row(
         "Gibbs, 300x300 grid, 4 chains, 1100 sweeps, all in, per spin",

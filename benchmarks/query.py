@@ -369,8 +369,8 @@ def structures(files: dict[str, Path]) -> None:
                 found[names.index(v)].append(names.index(u))
             return scores.structure(found)
 
-        kk.hill_climb(data, restarts=0)
-        ours, found = timed(lambda data=data: kk.hill_climb(data), 1)
+        kk.learning.hill_climb(data, restarts=0)
+        ours, found = timed(lambda data=data: kk.learning.hill_climb(data), 1)
 
         def agrum(frame: Any = frame) -> Any:
             learner = pyagrum.BNLearner(frame)

@@ -38,7 +38,7 @@ def large_grid() -> Row:
     graph = kk.grid(100, 100, seed=0, coupling=0.3, field=0.3)
 
     def run(sweeps: int) -> float:
-        method = kk.GeneralisedBP(regions="faces", tol=0.0, damping=0.8, max_iter=sweeps)
+        method = kk.methods.GeneralisedBP(regions="faces", tol=0.0, damping=0.8, max_iter=sweeps)
         return cpu_seconds(lambda: method.run(graph), 2)
 
     run(1)

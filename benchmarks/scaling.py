@@ -18,8 +18,8 @@ SEEDS = (1, 2, 3)
 
 def rows() -> Iterator[Row]:
     images = eights()
-    ups = kk.UnifiedScalingML(smoothing=SMOOTHING, order="min-degree")
-    ipf = kk.ProportionalFitting(smoothing=SMOOTHING, form="tree", order="min-degree")
+    ups = kk.learning.UnifiedScalingML(smoothing=SMOOTHING, order="min-degree")
+    ipf = kk.learning.ProportionalFitting(smoothing=SMOOTHING, form="tree", order="min-degree")
     networks = [augmented_tree(images, share, seed) for share in SHARES for seed in SEEDS]
     fast = [ups.fit(g, images, score=False) for g in networks]
     slow = [ipf.fit(g, images, score=False) for g in networks]

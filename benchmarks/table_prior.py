@@ -73,7 +73,7 @@ def _losses(truth: kk.FactorGraph, rows: int, seed: int) -> list[float]:
 
 
 def _estimated(blank: kk.FactorGraph, rows: np.ndarray, text: str) -> kk.FactorGraph:
-    return kk.parse_learner(text).fit(blank, rows, score=False).graph
+    return kk.learning.parse_learner(text).fit(blank, rows, score=False).graph
 
 
 def _print(title: str, losses: np.ndarray) -> None:

@@ -7,6 +7,8 @@ Rules
 * A module of `src/kikuchi` imports its own room or a room below it, never one beside or above; the
   path of a lazy import, a text such as "kikuchi.room.module:Class", counts as one. The package
   `experiments/src/kikuchi_experiments` counts as one room above all others.
+* Modules and names that begin with an underscore are not imported from another room, nor by the
+  public stubs, whose imports go down as those of modules do.
 * `data` is read by `reports`, `cli`, the experiments and tests only.
 * A module has at most 600 lines, and a class name occurs once in both packages.
 * Import cycles of modules, those inside functions and for types alone included, are no more than
@@ -64,6 +66,7 @@ _FLOORS: tuple[tuple[str, ...], ...] = (
     (EXPERIMENTS,),
 )
 RANKS = {room: rank for rank, rooms in enumerate(_FLOORS) for room in rooms}
+FRONT = ("generate", "regions")  # modules of public names beside the front of the package
 READERS_OF_DATA = {"data", "reports", "cli", EXPERIMENTS}
 
 _PICKLES = {"pickle", "cPickle", "_pickle", "dill", "cloudpickle", "shelve", "marshal"}
@@ -85,11 +88,12 @@ def check(root: Path = ROOT) -> list[str]:
     """Every fault of the tree below `root`, one line each."""
     faults = []
     classes: dict[str, list[str]] = {}
-    public = _public_names(root / "src" / "kikuchi" / "__init__.pyi")
+    public = public_rooms(root / "src" / "kikuchi")
     for name, path in modules(root).items():
         text = path.read_text(encoding="utf-8")
         tree = ast.parse(text)
-        found = [*import_faults(name, tree, public), *length_faults(name, text)]
+        found = [*import_faults(name, tree, public), *private_faults(name, tree)]
+        found += length_faults(name, text)
         found += [*banned_faults(tree), *start_faults(name, tree), *note_faults(text)]
         if "/kernels/" in name:
             found += class_faults(tree)
@@ -97,6 +101,11 @@ def check(root: Path = ROOT) -> list[str]:
         for node in ast.walk(tree):
             if isinstance(node, ast.ClassDef):
                 classes.setdefault(node.name, []).append(name)
+    for path in sorted((root / "src" / "kikuchi").rglob("*.pyi")):
+        name = path.relative_to(root / "src").as_posix()
+        tree = ast.parse(path.read_text(encoding="utf-8"))
+        found = [*import_faults(name, tree, public), *private_faults(name, tree)]
+        faults += [f"{path.relative_to(root).as_posix()}: {fault}" for fault in found]
     for word, homes in classes.items():
         if len(homes) > 1 and word not in ALLOWED_TWICE:
             faults.append(f"class {word} stands in {', '.join(homes)}; one name for one thing")
@@ -163,6 +172,9 @@ def _imported_rooms(tree: ast.AST, public: dict[str, str], name: str) -> Iterato
                 for alias in node.names:
                     if alias.name != "__version__":
                         yield node.lineno, public.get(alias.name, alias.name)
+            elif module in {f"{LIBRARY}.{front}" for front in FRONT}:
+                for alias in node.names:
+                    yield node.lineno, public.get(f"{module}.{alias.name}", alias.name)
             elif module.partition(".")[0] in SOURCES:
                 yield node.lineno, _room_of_dotted(module)
         elif isinstance(node, ast.Constant) and _LAZY_PATH.fullmatch(str(node.value)):
@@ -185,9 +197,42 @@ def _absolute(node: ast.ImportFrom, name: str) -> str:
     return ".".join([*base, *(node.module or "").split(".")]).rstrip(".")
 
 
-def _public_names(stub: Path) -> dict[str, str]:
-    """Public name -> room, from the stub of the package."""
-    return {name: _room_of_dotted(module) for name, module in read_stub(stub).items()}
+def public_rooms(package: Path) -> dict[str, str]:
+    """Public name -> room, from the stub of the package and those of the modules beside it.
+
+    Names of these modules are listed as `kikuchi.generate.grid`.
+    """
+    homes = read_stub(package / "__init__.pyi")
+    for front in FRONT:
+        stub = package / f"{front}.pyi"
+        if stub.is_file():
+            names = read_stub(stub)
+            homes |= {f"{LIBRARY}.{front}.{name}": module for name, module in names.items()}
+    return {
+        name: name if module == LIBRARY else _room_of_dotted(module)
+        for name, module in homes.items()
+    }
+
+
+def private_faults(name: str, tree: ast.AST) -> Iterator[str]:
+    """Imports of modules or names that begin with an underscore from another room."""
+    room = room_of(name)
+    for node in ast.walk(tree):
+        for dotted in _dotted_imports(node, name):
+            private = [part for part in dotted.split(".") if re.match(r"_(?!_)", part)]
+            if private and _room_of_dotted(dotted) != room:
+                yield f"line {getattr(node, 'lineno', 0)}: imports {dotted}, which is private"
+
+
+def _dotted_imports(node: ast.AST, name: str) -> Iterator[str]:
+    """Full names that an import statement binds, those of both packages only."""
+    found: list[str] = []
+    if isinstance(node, ast.Import):
+        found = [alias.name for alias in node.names]
+    elif isinstance(node, ast.ImportFrom):
+        module = _absolute(node, name)
+        found = [f"{module}.{alias.name}" for alias in node.names]
+    yield from (dotted for dotted in found if dotted.partition(".")[0] in SOURCES)
 
 
 def import_cycles(files: dict[str, Path]) -> list[list[str]]:
@@ -219,11 +264,7 @@ def _module_name(name: str) -> str:
 def _imported_names(tree: ast.AST, name: str) -> Iterator[str]:
     """Dotted names that a module imports: modules, and names of modules."""
     for node in ast.walk(tree):
-        if isinstance(node, ast.Import):
-            yield from (alias.name for alias in node.names)
-        elif isinstance(node, ast.ImportFrom):
-            module = _absolute(node, name)
-            yield from (f"{module}.{alias.name}" for alias in node.names)
+        yield from _dotted_imports(node, name)
 
 
 # ---------------------------------------------------------------------- contents

@@ -11,7 +11,8 @@ import dataclasses
 import sys
 from pathlib import Path
 
-import kikuchi
+import kikuchi.brackets
+import kikuchi.methods
 from kikuchi.core.options import option_facts
 from kikuchi.methods.method import Method
 from kikuchi.methods.registry import DEFAULT, METHODS
@@ -77,8 +78,10 @@ def capabilities(cls: type[Method]) -> list[str]:
 
 def path_of(cls: type[Method]) -> str:
     """How a reader reaches a class: as a public name, or through its module."""
-    public = cls.__name__ in kikuchi.__all__
-    return f"kk.{cls.__name__}" if public else f"{cls.__module__}.{cls.__name__}"
+    for room in (kikuchi.methods, kikuchi.brackets):
+        if cls.__name__ in room.__all__:
+            return f"{room.__name__.replace('kikuchi', 'kk')}.{cls.__name__}"
+    return f"{cls.__module__}.{cls.__name__}"
 
 
 def section(name: str, cls: type[Method]) -> list[str]:

@@ -103,11 +103,11 @@ def divided(rows: Rows, share: float) -> Table:
 def our_network(table: Table, seed: int) -> float:
     from kikuchi.beliefnets import SigmoidBeliefNetwork
 
-    given = {} if table.layers is None else {"layers": table.layers}
+    given = {} if table.layers is None else {"hidden_layer_sizes": table.layers}
     net = SigmoidBeliefNetwork(**given, random_state=seed).fit(table.train)
-    if len(net.network_.hidden) <= _MOST_ENUMERATED:
-        return _enumerated(net.network_, table.test)
-    return float(net.log_likelihood(table.test, "ais").mean())
+    if len(net.model_.hidden) <= _MOST_ENUMERATED:
+        return _enumerated(net.model_, table.test)
+    return float(net.row_likelihoods(table.test, "ais").mean())
 
 
 def _enumerated(network: Any, rows: Rows) -> float:

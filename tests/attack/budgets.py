@@ -118,8 +118,8 @@ def _models() -> list[Model]:
         ("a grid of 200x200", lambda: kk.grid(200, 200, coupling=1.0, seed=0)),
         ("a grid of 30x30", lambda: kk.grid(30, 30, coupling=1.0, field=0.1, seed=0)),
         ("a grid of 16x16 with 6 states", lambda: kk.grid(16, 16, states=6, seed=0)),
-        ("a complete graph of 150", lambda: kk.complete(150, coupling=0.1, seed=0)),
-        ("objects of 15 states", lambda: kk.random_graph(30, 0.3, states=15, seed=1)),
+        ("a complete graph of 150", lambda: kk.generate.complete(150, coupling=0.1, seed=0)),
+        ("objects of 15 states", lambda: kk.generate.random_graph(30, 0.3, states=15, seed=1)),
         ("a chain of 100000", lambda: kk.grid(1, 100_000, seed=0)),
         ("a relational model of 420", lambda: relational(20)),
         ("a relational model of 12100", lambda: relational(110)),  # variables of 438 factors

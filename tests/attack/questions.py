@@ -223,7 +223,9 @@ def _ask_methods(asked: Asked) -> Answer:
 
 
 def _ask_samples(asked: Asked) -> Answer:
-    return kk.draw_samples(asked.graph, DRAWS, evidence=asked.evidence, seed=0).states.tolist()
+    return kk.learning.draw_samples(
+        asked.graph, DRAWS, evidence=asked.evidence, seed=0
+    ).states.tolist()
 
 
 # ---------------------------------------------------------------------- truth

@@ -215,7 +215,7 @@ def test_coverage_of_trained_machines():
     missed, usual = 0, annealed_sampling._MOST_FOR_EXACT_SAMPLES
     for seed in range(8):
         rows = bars(1000, 6, seed)
-        trained = RBM(8 + seed % 5, random_state=seed, epochs=20).fit(rows).machine_
+        trained = RBM(8 + seed % 5, random_state=seed, max_iter=20).fit(rows).model_
         for factor in (1.0, 2.0, 4.0):
             machine = trained.copy(np.float64)
             for array in machine.parameters.values():
@@ -272,9 +272,11 @@ def test_combined_estimate_is_that_of_maximum_likelihood():
 
 def test_directions_that_contradict_each_other_leave_no_upper_end():
     up, down = np.zeros(50) + 5.0, np.zeros(50) - 2.0  # log Z at least 5, at most 2
-    found = bracket(0.0, up, down, 0.95, exact_starts=False, stopped="batches")
+    found = bracket(0.0, (up, down), 0.95, exact_starts=False, stopped="batches")
     assert found.upper == np.inf and 4.9 < found.lower < 5.0 and not found.reliable
-    proven = bracket(0.0, down, up, 0.95, exact_starts=True, stopped="batches", proven=3.0)
+    proven = bracket(
+        0.0, (down, up), 0.95, exact_starts=True, stopped="batches", certain=(3.0, np.inf)
+    )
     assert proven.lower == proven.certain_lower == 3.0 and proven.estimate >= 3.0
     assert not proven.reliable  # -2 and -5
 

@@ -67,7 +67,7 @@ def test_an_i_bound_below_the_largest_factor_is_refused() -> None:
 
 def test_a_method_that_cannot_take_the_model_is_left_out_with_its_reason() -> None:
     portfolio = Portfolio(kk.grid(2, 2, seed=0, states=3), *_clock())
-    assert portfolio.attempt(kk.parse_method("tap")) is None
+    assert portfolio.attempt(kk.methods.parse_method("tap")) is None
     assert "binary" in portfolio.bounds.skipped["tap"]
 
 
@@ -114,7 +114,7 @@ def test_crossed_bounds_are_refused_and_say_who_proved_them() -> None:
 
 
 def test_a_method_with_crossed_bounds_gives_no_answer() -> None:
-    class Crossed(kk.MeanField):
+    class Crossed(kk.methods.MeanField):
         def _solve(self, graph: kk.FactorGraph, run: MethodRun) -> Solution:
             solution = super()._solve(graph, run)
             solution.log_z_upper = solution.log_z_lower - 1e-6

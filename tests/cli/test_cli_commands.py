@@ -61,7 +61,7 @@ def test_info_after_evidence_sees_what_is_left(loop: Path) -> None:
 
 def test_info_says_which_methods_fit(tmp_path: Path) -> None:
     model = tmp_path / "k.uai"
-    kk.write(kk.complete(40, seed=0), model)
+    kk.write(kk.generate.complete(40, seed=0), model)
     data = json.loads(run("info", model, "--memory", "1MB", "--json", "-").stdout)
     fits = {m["method"]: m["fits"] for m in data["methods"]}
     expected = {"jt": False, "enumerate": False, "bp": True, "mf": True, "gibbs": True}
@@ -124,7 +124,7 @@ def test_compare_fails_only_if_nothing_answers(loop: Path) -> None:
 
 def test_compare_without_exact_says_so_with_the_figure(tmp_path: Path) -> None:
     model = tmp_path / "k.uai"
-    kk.write(kk.complete(40, seed=0, coupling=0.1), model)
+    kk.write(kk.generate.complete(40, seed=0, coupling=0.1), model)
     result = run("compare", model, "--methods", "bp,mf", "--memory", "1MB")
     assert result.exit_code == 0
     assert "exact inference is not feasible: width 39" in result.stdout

@@ -88,7 +88,7 @@ def test_quiet_prints_nothing_but_still_writes(pair: Path, tmp_path: Path) -> No
 
 def test_many_variables_are_cut_short_on_the_screen(tmp_path: Path) -> None:
     model = tmp_path / "chain.uai"
-    kk.write(kk.random_tree(50, seed=1), model)
+    kk.write(kk.generate.random_tree(50, seed=1), model)
     result = run("infer", model, "--method", "bp")
     assert "... and 10 variables more" in result.stdout
     assert "x39" in result.stdout and "x40" not in result.stdout
@@ -274,7 +274,7 @@ def test_seed_reaches_the_method_and_is_no_error_elsewhere(loop: Path) -> None:
 
 def test_memory_budget_is_passed_on(tmp_path: Path) -> None:
     model = tmp_path / "k.uai"
-    kk.write(kk.complete(20, seed=0), model)
+    kk.write(kk.generate.complete(20, seed=0), model)
     fails(["infer", model, "--method", "jt", "--memory", "1kB"], "the budget is 1 kB")
 
 

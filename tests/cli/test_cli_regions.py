@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 from cli_runner import fails, run
 
-from kikuchi import complete, grid, write
+from kikuchi import grid, write
+from kikuchi.generate import complete
 from kikuchi.graphs.regions.builders import REGION_TEXTS
 
 

@@ -170,8 +170,8 @@ def test_costs_that_exceed_the_budget_are_known_before(cls: type[Method]) -> Non
 
 def test_methods_that_maximise_give_no_marginals() -> None:
     for text in ("jt", "bp"):
-        assert kk.parse_method(text).gives_marginals
-        assert not kk.parse_method(f"{text}:mode=max").gives_marginals
+        assert kk.methods.parse_method(text).gives_marginals
+        assert not kk.methods.parse_method(f"{text}:mode=max").gives_marginals
 
 
 @pytest.mark.parametrize("text", ["jt", "bp", "jt:propagation=hugin"])
@@ -197,7 +197,7 @@ def test_max_marginals_are_never_read_as_marginals(text: str) -> None:
 
 def test_max_marginals_are_not_summed_over_branches() -> None:
     with pytest.raises(kk.KikuchiError, match="mode=sum"):
-        kk.parse_method("clamp:method=(jt:mode=max)")
+        kk.methods.parse_method("clamp:method=(jt:mode=max)")
 
 
 # ---------------------------------------------------------------------- runs
@@ -312,4 +312,4 @@ def test_options_out_of_range_are_refused_by_name(cls: type[Method]) -> None:
                 cls(**{f.name: value})
             assert "\n" not in str(raised.value)
     with pytest.raises(MethodError, match="colour"):
-        kk.parse_method(f"{cls.name}:colour=red")
+        kk.methods.parse_method(f"{cls.name}:colour=red")

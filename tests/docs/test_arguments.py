@@ -17,7 +17,8 @@ from project_tools import ROOT
 import kikuchi
 from kikuchi_experiments.applications import detection
 
-ROOMS = ("boltzmann", "energy", "ica", "beliefnets", "bayesnn", "temporal", "flows", "neural")
+FAMILIES = ("boltzmann", "energy", "ica", "beliefnets", "bayesnn", "temporal", "flows", "neural")
+PUBLIC = ("brackets", "generate", "graphs", "learning", "methods", "queries", "regions")
 CODE = re.compile(r"\b(?:TEH|LIU|HOJ|WH|LAW)-[A-Z]\d+")
 
 
@@ -28,7 +29,7 @@ def public() -> Iterator[tuple[str, Any]]:
     for name in kikuchi.__all__:
         if name != "__version__":
             yield name, getattr(kikuchi, name)
-    for room in ROOMS:
+    for room in (*PUBLIC, *FAMILIES):
         try:
             module = importlib.import_module(f"kikuchi.{room}")
         except ModuleNotFoundError:

@@ -12,7 +12,12 @@ import pytest
 from project_tools import ROOT, load_tool
 
 house = load_tool("check_house")
-PUBLIC = {"read": "graphs", "infer": "methods"}
+PUBLIC = {
+    "read": "graphs",
+    "infer": "methods",
+    "methods": "methods",
+    "kikuchi.generate.ldpc": "graphs",
+}
 
 
 def imports(name: str, source: str) -> list[str]:
@@ -37,6 +42,8 @@ def test_the_project_keeps_the_rules() -> None:
         ("kikuchi/graphs/formats/uai.py", "import kikuchi.core.errors"),
         ("kikuchi/cli/main.py", "from kikuchi import __version__"),
         ("kikuchi/cli/main.py", "from kikuchi import infer, read"),
+        ("kikuchi/cli/main.py", "from kikuchi import methods"),
+        ("kikuchi/cli/main.py", "from kikuchi.generate import ldpc"),
         ("kikuchi/plots/beliefs.py", "from kikuchi.core.trace import Trace"),
         ("kikuchi/reports/page.py", "from kikuchi.data import grids"),
         ("kikuchi/__init__.py", "from kikuchi.cli.main import main"),
@@ -58,6 +65,8 @@ def test_imports_that_go_down_are_allowed(name: str, source: str) -> None:
         ("kikuchi/graphs/formats/uai.py", "from ...methods import method"),
         ("kikuchi/graphs/binary.py", "from kikuchi import infer"),
         ("kikuchi/graphs/binary.py", "import kikuchi"),
+        ("kikuchi/graphs/binary.py", "from kikuchi import methods"),
+        ("kikuchi/core/trace.py", "from kikuchi.generate import ldpc"),
         ("kikuchi/plots/beliefs.py", "from kikuchi.graphs.factor_graph import FactorGraph"),
         ("kikuchi/core/trace.py", "from kikuchi.plots import beliefs"),
         ("kikuchi/methods/bp.py", "from kikuchi.data import grids"),
@@ -72,6 +81,27 @@ def test_imports_that_go_down_are_allowed(name: str, source: str) -> None:
 )
 def test_imports_that_do_not_are_faults(name: str, source: str) -> None:
     assert len(imports(name, source)) == 1
+
+
+def private(name: str, source: str) -> list[str]:
+    return list(house.private_faults(name, ast.parse(source)))
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "from kikuchi.graphs._parts import f",
+        "from kikuchi.graphs import _parts",
+        "import kikuchi.graphs._parts.more",
+        "def f():\n    from kikuchi.graphs.parts import _f",
+    ],
+)
+def test_private_modules_and_names_stay_in_their_room(source: str) -> None:
+    (fault,) = private("kikuchi/methods/bp.py", source)
+    assert fault.endswith("which is private")
+    assert private("kikuchi/graphs/binary.py", source) == []
+    assert private("kikuchi/methods/bp.py", "from kikuchi import __version__") == []
+    assert private("kikuchi/methods/bp.py", "from numpy import _core") == []
 
 
 @pytest.mark.parametrize(

@@ -127,7 +127,8 @@ def small_models(count: int) -> list[FactorGraph]:
 @pytest.mark.parametrize("alpha", [1.0, 0.5, 1.3, -0.2])
 def test_norms_equal_those_of_the_explicit_matrix(alpha: float) -> None:
     """Tables of any order and cardinality; duplicated scopes count as separate factors."""
-    models = [*small_models(6), kk.grid(3, 3, coupling=0.4), kk.complete(5, coupling=0.2)]
+    # LIU-C10
+    models = [*small_models(6), kk.grid(3, 3, coupling=0.4), kk.generate.complete(5, coupling=0.2)]
     pair = [[2.0, 1.0], [1.0, 3.0]]
     models.append(FactorGraph([2, 2, 2], [((0, 1), pair), ((1, 0), pair), ((1, 2), pair)]))
     for graph in models:
@@ -150,7 +151,11 @@ def test_norms_equal_those_of_the_explicit_matrix(alpha: float) -> None:
 
 
 def test_spectral_radius_is_tight_where_cycles_mix() -> None:
-    for graph in (kk.grid(4, 4, coupling=0.5), kk.complete(6, coupling=0.5), small_models(3)[-1]):
+    for graph in (
+        kk.grid(4, 4, coupling=0.5),
+        kk.generate.complete(6, coupling=0.5),
+        small_models(3)[-1],
+    ):
         exact = np.abs(np.linalg.eigvals(matrix_by_definition(graph, 1.0))).max()
         assert certify(graph)["spectral radius"].value == pytest.approx(exact, rel=1e-5, abs=1e-7)
 
@@ -158,7 +163,8 @@ def test_spectral_radius_is_tight_where_cycles_mix() -> None:
 @pytest.mark.parametrize("alpha", [1.0, 0.4, 1.6])
 def test_matrix_bounds_every_jacobian(alpha: float) -> None:
     """|dF/dz| <= M at random messages of a binary pairwise model, by finite differences."""
-    graph = kk.complete(4, coupling=0.8)
+    # LIU-C10
+    graph = kk.generate.complete(4, coupling=0.8)
     messages = Messages(graph, alpha)
     matrix = matrix_by_definition(graph, alpha)
     rng = np.random.default_rng(0)
@@ -174,7 +180,8 @@ def test_matrix_bounds_every_jacobian(alpha: float) -> None:
 @pytest.mark.parametrize("degree", [3, 4])
 def test_thresholds_of_regular_graphs(degree: int) -> None:
     """C12: closed forms of the catalogue for equal couplings."""
-    shape = kk.random_regular(20, degree, seed=1)
+    # LIU-C12
+    shape = kk.generate.random_regular(20, degree, seed=1)
     pairs = shape.pairs().tolist()
     for alpha in (0.3, 0.7, 1.0, 1.4, 1.9):
         bound = alpha / (degree - alpha) if alpha <= 1 else (2 - alpha) / (degree - 2 + alpha)
@@ -196,9 +203,14 @@ def test_thresholds_of_regular_graphs(degree: int) -> None:
 
 @pytest.mark.parametrize("alpha", [1.0, 0.6, 1.2])
 def test_certified_models_have_one_fixed_point_at_the_promised_rate(alpha: float) -> None:
+    # LIU-C11
     certified = 0
     rng = np.random.default_rng(2)
-    for graph in [*small_models(8), kk.grid(3, 3, coupling=0.3), kk.complete(4, coupling=0.2)]:
+    for graph in [
+        *small_models(8),
+        kk.grid(3, 3, coupling=0.3),
+        kk.generate.complete(4, coupling=0.2),
+    ]:
         found = certify(graph, alpha=alpha)
         if not found.holds or found.rate == 0.0:
             continue
@@ -221,7 +233,9 @@ def test_no_certificate_where_a_run_diverges() -> None:
     for seed in range(60):
         scale = float(rng.choice([0.1, 0.3, 0.6, 1.0, 2.0]))
         states = int(rng.choice([2, 2, 3]))
-        graph = kk.random_graph(9, 0.4, seed=seed, coupling=scale, field=0.3, states=states)
+        graph = kk.generate.random_graph(
+            9, 0.4, seed=seed, coupling=scale, field=0.3, states=states
+        )
         found = certify(graph)
         run = kk.infer(graph, "bp:schedule=parallel,max_iter=3000,tol=1e-8")
         certified += found.holds
@@ -242,7 +256,9 @@ def test_no_certificate_where_alpha_bp_diverges(alpha: float) -> None:
     certified = 0
     for seed in range(25):
         scale = (0.05, 0.1, 0.2, 0.5, 1.0)[seed % 5]
-        graph = kk.random_graph(9, 0.4, seed=seed, coupling=scale, field=0.3, states=2 + seed % 2)
+        graph = kk.generate.random_graph(
+            9, 0.4, seed=seed, coupling=scale, field=0.3, states=2 + seed % 2
+        )
         found = certify(graph, alpha=alpha)
         run = kk.infer(graph, f"alpha:alpha={alpha},max_iter=3000,tol=1e-8")
         certified += found.holds
@@ -265,7 +281,7 @@ def test_certified_runs_agree_between_schedules(schedule: str) -> None:
 
 
 def test_forests_and_single_cycles() -> None:
-    tree = certify(kk.random_tree(30, seed=0, coupling=5.0))
+    tree = certify(kk.generate.random_tree(30, seed=0, coupling=5.0))
     assert tree.holds and tree.rate == 0.0 and "no cycles" in tree.text
     ring = {(i, (i + 1) % 7): 3.0 * (-1) ** i for i in range(7)}
     cycle = certify(kk.ising({**ring, (0, 8): 4.0, (3, 7): 1.0}))
@@ -310,7 +326,7 @@ def test_zeros_have_unbounded_strength() -> None:
 
 def test_states_that_are_ruled_out_do_not_count() -> None:
     """A zero in a one-variable factor is evidence, and gives the certificate of the evidence."""
-    graph = kk.complete(5, coupling=0.3, states=3, seed=3)
+    graph = kk.generate.complete(5, coupling=0.3, states=3, seed=3)
     clamped = FactorGraph(
         graph.cardinalities,
         [(graph.scope(a), graph.table(a)) for a in range(graph.n_factors)] + [((0,), [0, 1, 0])],
@@ -377,7 +393,7 @@ def test_bethe_bound_of_attractive_models() -> None:
 
 
 def test_models_without_fields() -> None:
-    pairs = kk.random_regular(16, 3, seed=0).pairs().tolist()
+    pairs = kk.generate.random_regular(16, 3, seed=0).pairs().tolist()
     weak = kk.ising({tuple(e): 0.3 for e in pairs})
     assert certify(weak).facts[1].endswith("the only one")
     strong = kk.ising({tuple(e): 0.9 for e in pairs})
@@ -400,7 +416,7 @@ def test_plain_data_and_text() -> None:
     assert data["certified"] is True and data["text"] == found.text
     assert [c["name"] for c in data["conditions"]][1:] == list(NAMES)
     assert found.rate == found["spectral radius"].value
-    assert kk.certify is certify
+    assert kk.brackets.certify is certify
 
 
 @pytest.mark.parametrize(
@@ -414,7 +430,7 @@ def test_bad_alpha(alpha: object, words: str) -> None:
 
 def test_bad_evidence_and_budgets() -> None:
     graph = kk.grid(30, 30, coupling=0.3)
-    with pytest.raises(EvidenceError, match="a state is needed"):
+    with pytest.raises(EvidenceError, match="a state is required"):
         certify(graph, {0: [0.5, 0.5]})
     with pytest.raises(BudgetError, match="certificate needs"):
         certify(graph, budget=Budget(bytes=1000))
@@ -426,7 +442,7 @@ def test_bounds_hold_at_every_step() -> None:
     """Stopped anywhere, the value is an upper bound of the spectral radius."""
     from kikuchi.engines.certificates import _Proof
 
-    graph = kk.complete(6, coupling=0.5, seed=4)
+    graph = kk.generate.complete(6, coupling=0.5, seed=4)
     exact = np.abs(np.linalg.eigvals(matrix_by_definition(graph, 1.0))).max()
     for steps in range(1, 12):
         proof = _Proof(graph, np.ones(graph.n_factors), Budget().start())
@@ -453,25 +469,25 @@ def test_belief_propagation_says_what_is_certain() -> None:
     assert "not certified (spectral radius" in failed.warnings[1]
     cut = kk.infer(kk.grid(4, 4, coupling=0.2), "bp:max_iter=2")
     assert not cut.converged and cut.warnings[1].startswith("certified: one fixed point")
-    tree = kk.infer(kk.random_tree(10), "bp")
+    tree = kk.infer(kk.generate.random_tree(10), "bp")
     assert tree.warnings == () and "certified" not in tree.diagnostics
     assert "certified" not in kk.infer(kk.grid(3, 3), "bp:mode=max").diagnostics
 
 
 def test_notes_are_given_only_where_they_are_cheap() -> None:
-    assert quick_certificate(kk.random_tree(9)) is None
+    assert quick_certificate(kk.generate.random_tree(9)) is None
     assert quick_certificate(kk.grid(200, 210)) is None
-    assert quick_certificate(kk.complete(3, states=300)) is None
-    found = quick_certificate(kk.complete(5, coupling=0.05), 0.5)
+    assert quick_certificate(kk.generate.complete(3, states=300)) is None
+    found = quick_certificate(kk.generate.complete(5, coupling=0.05), 0.5)
     assert found is not None
     note = found.text
     assert note is not None and note.startswith("certified")
 
 
 def test_alpha_says_what_is_certain_too() -> None:
-    weak = kk.infer(kk.complete(5, coupling=0.05), "alpha:alpha=0.5")
+    weak = kk.infer(kk.generate.complete(5, coupling=0.05), "alpha:alpha=0.5")
     assert weak.diagnostics["certified"]
-    strong = kk.infer(kk.complete(8, coupling=3.0), "alpha:alpha=0.5,max_iter=3")
+    strong = kk.infer(kk.generate.complete(8, coupling=3.0), "alpha:alpha=0.5,max_iter=3")
     assert not strong.diagnostics["certified"]
     assert any("not certified" in warning for warning in strong.warnings)
 

@@ -108,12 +108,12 @@ def test_networks_learn_the_first_models_of_the_full_setting() -> None:
 def test_a_turn_of_a_network_is_twenty_epochs() -> None:
     pytest.importorskip("jax")
     text = "min-max:regions=star,network=none,rate=0.05,max_iter=3"
-    assert fitted(kk.complete(4, seed=0), 100, 0, text, None)["passes"] == 60
+    assert fitted(kk.generate.complete(4, seed=0), 100, 0, text, None)["passes"] == 60
 
 
 def test_cases_are_pure() -> None:
-    model = kk.complete(5, seed=0)
-    one, two = (fitted(model, 100, 3, "gradient:inference=bp,epochs=5", None) for _ in range(2))
+    model = kk.generate.complete(5, seed=0)
+    one, two = (fitted(model, 100, 3, "gradient:inference=bp,max_iter=5", None) for _ in range(2))
     assert {k: v for k, v in one.items() if k != "epoch_seconds"} == {
         k: v for k, v in two.items() if k != "epoch_seconds"
     }

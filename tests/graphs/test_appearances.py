@@ -81,7 +81,7 @@ def check_parts(graph: kk.FactorGraph, found: Appearances) -> None:
     "graph",
     [
         kk.grid(3, 3),
-        kk.complete(5),
+        kk.generate.complete(5),
         model_of(4, [(0, 1), (0, 1), (1, 2), (2, 0), (1, 0), (2, 3)]),
         model_of(7, [(0, 1), (1, 2), (2, 0), (3, 4), (4, 5), (5, 3), (3, 4)]),
         model_of(3, [(2, 1)]),
@@ -106,7 +106,7 @@ def test_grid_of_three_has_192_spanning_trees() -> None:
 
 def test_closed_forms() -> None:
     for n in (3, 6, 30):
-        graph = kk.complete(n)
+        graph = kk.generate.complete(n)
         np.testing.assert_allclose(
             uniform_appearances(graph).weights[pairs_of(graph)], 2 / n, atol=1e-12
         )
@@ -117,7 +117,7 @@ def test_closed_forms() -> None:
 
 
 def test_large_graphs_agree_with_a_dense_pseudo_inverse() -> None:
-    graph = kk.random_graph(150, p=0.03, seed=3)
+    graph = kk.generate.random_graph(150, p=0.03, seed=3)
     pairs = pairs_of(graph)
     laplacian = np.zeros((150, 150))
     for a in pairs:
@@ -148,7 +148,7 @@ def test_uniform_refuses_larger_factors_and_small_budgets() -> None:
 def test_greedy_forest_is_a_heaviest_spanning_tree() -> None:
     rng = np.random.default_rng(0)
     for seed in range(10):
-        graph = kk.random_graph(12, p=0.4, seed=seed)
+        graph = kk.generate.random_graph(12, p=0.4, seed=seed)
         gains = rng.random(graph.n_factors)
         pairs = pairs_of(graph)
         g = nx.Graph()
@@ -204,7 +204,7 @@ def test_sampled_appearances_bound_the_entropy() -> None:
 
 
 def test_sampling_is_repeatable_and_near_uniform_on_average() -> None:
-    graph = kk.complete(6)
+    graph = kk.generate.complete(6)
     first = sampled_appearances(graph, 60, np.random.default_rng(3))
     again = sampled_appearances(graph, 60, np.random.default_rng(3))
     np.testing.assert_array_equal(first.weights, again.weights)
@@ -229,7 +229,7 @@ def test_given_appearances_are_accepted_exactly_inside_the_polytope() -> None:
     inside = outside = 0
     for seed in range(80):
         rng = np.random.default_rng(seed)
-        graph = kk.random_graph(7, p=0.6, seed=seed)
+        graph = kk.generate.random_graph(7, p=0.6, seed=seed)
         if graph.is_forest:
             continue
         pairs = pairs_of(graph)
@@ -248,7 +248,7 @@ def test_given_appearances_are_accepted_exactly_inside_the_polytope() -> None:
             assert root_weights(graph, found).min() >= 1 / 7 - 1e-9
         else:
             outside += 1
-            with pytest.raises(MethodError, match="no forest holds more than") as error:
+            with pytest.raises(MethodError, match="no forest contains more than") as error:
                 given_appearances(graph, rho)
             text = str(error.value)
             named = {int(v) for v in text.split("variables ")[1].split(" sum")[0].split(", ")}
@@ -259,10 +259,14 @@ def test_given_appearances_are_accepted_exactly_inside_the_polytope() -> None:
 
 
 def test_uniform_ones_are_on_the_border_and_accepted() -> None:
-    for graph in (kk.grid(5, 5), kk.complete(7), model_of(3, [(0, 1), (0, 1), (1, 2), (0, 2)])):
+    for graph in (
+        kk.grid(5, 5),
+        kk.generate.complete(7),
+        model_of(3, [(0, 1), (0, 1), (1, 2), (0, 2)]),
+    ):
         weights = uniform_appearances(graph).weights
         check_parts(graph, given_appearances(graph, weights))
-        with pytest.raises(MethodError, match="no forest holds more"):
+        with pytest.raises(MethodError, match="no forest contains more"):
             given_appearances(graph, np.minimum(weights * 1.001, 1.0))
 
 
@@ -276,7 +280,7 @@ def test_forests_take_any_weights_up_to_one() -> None:
 @pytest.mark.parametrize(
     ("weights", "complaint"),
     [
-        ([0.5, 0.5], "one number for each of the 3 factors is needed, got 2"),
+        ([0.5, 0.5], "one number for each of the 3 factors is required, got 2"),
         ([0.5, 0.0, 0.5], r"that of factor 1 must be in \(0, 1\], got 0"),
         ([0.5, 0.5, 1.5], r"that of factor 2 must be in \(0, 1\], got 1.5"),
         ([0.5, np.nan, 0.5], "got nan"),
@@ -294,7 +298,7 @@ def test_given_appearances_of_larger_factors_are_refused_on_cycles() -> None:
 
 
 def test_uniform_appearances_refuse_before_they_take_too_long() -> None:
-    graph = kk.random_graph(3000, 0.002, seed=1)
+    graph = kk.generate.random_graph(3000, 0.002, seed=1)
     begin = time.process_time()
     with pytest.raises(OutOfTimeError, match=r"about .* s, more than the budget leaves; .*sampled"):
         uniform_appearances(graph, seconds=0.02)

@@ -64,5 +64,5 @@ def test_greedy_sets_are_smaller_than_columns_and_empty_on_forests() -> None:
     assert (
         max(sizes) <= 33
     )  # every second column has 50; 100 / 3 is the known limit for large grids
-    assert [cut.sum() for cut in greedy_cutsets(kk.random_tree(20))] == [0]
-    assert all(cut.sum() == 8 for cut in greedy_cutsets(kk.complete(10)))
+    assert [cut.sum() for cut in greedy_cutsets(kk.generate.random_tree(20))] == [0]
+    assert all(cut.sum() == 8 for cut in greedy_cutsets(kk.generate.complete(10)))

@@ -72,6 +72,7 @@ def test_every_step_is_greedy(order: str, seed: int) -> None:
 
 @pytest.mark.parametrize("order", ORDERS)
 def test_the_filled_graph_is_chordal_and_holds_every_factor(order: str) -> None:
+    # HOJ-I3
     rng = np.random.default_rng(3)
     for _ in range(10):
         graph = random_model(rng, n=20, n_factors=24, max_order=4)
@@ -107,8 +108,8 @@ def test_grids(side: int, width: int) -> None:
 
 
 def test_known_widths() -> None:
-    assert eliminate(kk.random_tree(200, seed=0)).width == 1
-    assert eliminate(kk.complete(9, seed=0)).width == 8
+    assert eliminate(kk.generate.random_tree(200, seed=0)).width == 1
+    assert eliminate(kk.generate.complete(9, seed=0)).width == 8
     assert eliminate(pairwise(6, [(i, (i + 1) % 6) for i in range(6)])).width == 2
     assert eliminate(kk.FactorGraph([2, 3], [])).width == 0
     nothing = eliminate(kk.FactorGraph([], []))
@@ -126,7 +127,7 @@ def test_seeds() -> None:
 
 def test_more_tries_are_never_worse() -> None:
     for seed in range(5):
-        graph = kk.random_graph(60, 0.08, seed=seed)
+        graph = kk.generate.random_graph(60, 0.08, seed=seed)
         costs = [eliminate(graph, seed=1, tries=t).cost for t in (1, 4, 16)]
         assert costs == sorted(costs, reverse=True)
 
@@ -160,7 +161,7 @@ def test_a_hopeless_grid_is_given_up() -> None:
 
 
 def test_a_dense_graph_is_given_up_with_a_bound_on_every_order() -> None:
-    found = eliminate(kk.complete(1200, seed=0))
+    found = eliminate(kk.generate.complete(1200, seed=0))
     assert not found.complete
     assert found.width == 1199
     assert len(found.order) == 0
@@ -185,6 +186,6 @@ def pairwise_arrays(n: int, edges: np.ndarray) -> kk.FactorGraph:
 def test_a_search_ends_where_no_order_has_smaller_cliques(excess: float) -> None:
     """Orders without new edges make the cliques of the model; other models are searched on."""
     judge = lambda found: (1e12, excess)  # noqa: E731
-    complete = cheapest(kk.complete(12, seed=0), judge, most_effort=1e7)
+    complete = cheapest(kk.generate.complete(12, seed=0), judge, most_effort=1e7)
     assert complete.tries <= 5 and complete.width == 11
     assert cheapest(kk.grid(6, 6, seed=0), judge, most_effort=1e7).tries > 5

@@ -18,20 +18,20 @@ from oracle import enumerate_exact
 
 SMALL: dict[str, Callable[..., kk.FactorGraph]] = {
     "grid": lambda **k: kk.grid(3, 4, **k),
-    "complete": lambda **k: kk.complete(6, **k),
-    "random": lambda **k: kk.random_graph(9, 0.4, **k),
-    "regular": lambda **k: kk.random_regular(8, 3, **k),
-    "tree": lambda **k: kk.random_tree(9, **k),
-    "ldpc": lambda **k: kk.ldpc(12, 2, 4, **k),
-    "tables": lambda **k: kk.random_tables(7, 6, 3, 4, zeros=0.3, **k),
+    "complete": lambda **k: kk.generate.complete(6, **k),
+    "random": lambda **k: kk.generate.random_graph(9, 0.4, **k),
+    "regular": lambda **k: kk.generate.random_regular(8, 3, **k),
+    "tree": lambda **k: kk.generate.random_tree(9, **k),
+    "ldpc": lambda **k: kk.generate.ldpc(12, 2, 4, **k),
+    "tables": lambda **k: kk.generate.random_tables(7, 6, 3, 4, zeros=0.3, **k),
 }
 PAIRWISE = ["grid", "complete", "random", "regular", "tree"]
 
 
 def test_every_name_of_the_command_line_has_a_generator() -> None:
     assert set(GENERATORS) == set(SMALL)
-    assert GENERATORS["random"] is kk.random_graph
-    assert GENERATORS["tables"] is kk.random_tables
+    assert GENERATORS["random"] is kk.generate.random_graph
+    assert GENERATORS["tables"] is kk.generate.random_tables
 
 
 @pytest.mark.parametrize("name", SMALL)
@@ -94,21 +94,21 @@ def test_grid_edges_are_those_of_the_grid(periodic: bool) -> None:
 def test_one_cell_and_one_row() -> None:
     assert kk.grid(1, 1).n_factors == 1
     assert kk.grid(1, 6).is_forest
-    assert kk.complete(1).n_factors == 1
-    assert kk.random_tree(1).n_factors == 1
-    assert kk.random_graph(1, 0.5).n_factors == 1
-    assert kk.random_regular(5, 0).n_factors == 5
+    assert kk.generate.complete(1).n_factors == 1
+    assert kk.generate.random_tree(1).n_factors == 1
+    assert kk.generate.random_graph(1, 0.5).n_factors == 1
+    assert kk.generate.random_regular(5, 0).n_factors == 5
 
 
 def test_trees_are_connected_forests() -> None:
     for seed in range(5):
-        tree = kk.random_tree(40, states=3, seed=seed)
+        tree = kk.generate.random_tree(40, states=3, seed=seed)
         assert tree.is_forest
         assert tree.n_components == 1
 
 
 def test_regular_graphs_have_their_degree() -> None:
-    graph = kk.random_regular(30, 4, seed=1)
+    graph = kk.generate.random_regular(30, 4, seed=1)
     assert np.all(np.bincount(graph.pairs().ravel()) == 4)
 
 
@@ -135,7 +135,7 @@ def parity_checks(graph: kk.FactorGraph) -> np.ndarray:
 
 @pytest.mark.parametrize(("n", "column", "row"), [(24, 3, 6), (12, 2, 4), (20, 4, 5), (8, 1, 2)])
 def test_codes_are_regular(n: int, column: int, row: int) -> None:
-    graph = kk.ldpc(n, column, row, seed=4)
+    graph = kk.generate.ldpc(n, column, row, seed=4)
     matrix = parity_checks(graph)
     assert matrix.shape == (n * column // row, n)
     assert np.all(matrix.sum(axis=0) == column)
@@ -145,7 +145,7 @@ def test_codes_are_regular(n: int, column: int, row: int) -> None:
 
 
 def test_the_posterior_of_a_code_is_a_sum_over_codewords() -> None:
-    graph = kk.ldpc(12, 2, 4, noise=0.1, seed=1)
+    graph = kk.generate.ldpc(12, 2, 4, noise=0.1, seed=1)
     matrix = parity_checks(graph)
     words = np.array(list(itertools.product([0, 1], repeat=12)))
     code = words[np.all(words @ matrix.T % 2 == 0, axis=1)]
@@ -159,14 +159,14 @@ def test_the_posterior_of_a_code_is_a_sum_over_codewords() -> None:
 
 
 def test_the_channel_flips_bits_of_the_word_of_zeros() -> None:
-    graph = kk.ldpc(30_000, 3, 6, noise=0.08, seed=2)
+    graph = kk.generate.ldpc(30_000, 3, 6, noise=0.08, seed=2)
     tables = np.exp(graph.log_tables[:60_000].reshape(-1, 2))
     assert np.allclose(np.sort(tables, axis=1), [0.08, 0.92])
     assert np.mean(tables[:, 1] > 0.5) == pytest.approx(0.08, abs=0.008)
 
 
 def test_a_channel_without_noise_leaves_one_word() -> None:
-    graph = kk.ldpc(12, 2, 4, noise=0.0)
+    graph = kk.generate.ldpc(12, 2, 4, noise=0.0)
     log_z, marginals, _ = enumerate_exact(graph)
     assert log_z == pytest.approx(0.0)
     assert all(m[0] == 1.0 for m in marginals)
@@ -177,13 +177,13 @@ def test_a_channel_without_noise_leaves_one_word() -> None:
 
 @pytest.mark.parametrize("seed", range(8))
 def test_random_tables_keep_a_state_of_positive_weight(seed: int) -> None:
-    graph = kk.random_tables(6, 12, 4, 3, zeros=0.7, seed=seed)
+    graph = kk.generate.random_tables(6, 12, 4, 3, zeros=0.7, seed=seed)
     log_z, _, _ = enumerate_exact(graph)
     assert np.isfinite(log_z)
 
 
 def test_random_tables_have_what_was_asked_for() -> None:
-    graph = kk.random_tables(40, 3000, 4, 5, zeros=0.25, scale=0.5, seed=9)
+    graph = kk.generate.random_tables(40, 3000, 4, 5, zeros=0.25, scale=0.5, seed=9)
     assert set(np.diff(graph.scope_offsets)) == {1, 2, 3, 4}
     assert set(graph.cardinalities.tolist()) == {2, 3, 4, 5}
     zero = graph.log_tables == -np.inf
@@ -191,12 +191,12 @@ def test_random_tables_have_what_was_asked_for() -> None:
     assert np.std(graph.log_tables[~zero]) == pytest.approx(0.5, rel=0.02)
     used = np.bincount(graph.scopes, minlength=40)
     assert used.min() > 0.7 * used.mean()
-    assert np.isfinite(kk.random_tables(5, 4, 5, 2, seed=0).log_tables).all()
-    assert kk.random_tables(3, 0, 2, 2).n_factors == 0
+    assert np.isfinite(kk.generate.random_tables(5, 4, 5, 2, seed=0).log_tables).all()
+    assert kk.generate.random_tables(3, 0, 2, 2).n_factors == 0
 
 
 def test_scopes_are_uniform_over_ordered_sets() -> None:
-    graph = kk.random_tables(4, 40_000, 2, 2, seed=10)
+    graph = kk.generate.random_tables(4, 40_000, 2, 2, seed=10)
     orders = np.diff(graph.scope_offsets)
     starts = graph.scope_offsets[:-1][orders == 2]
     pairs = graph.scopes[starts] * 4 + graph.scopes[starts + 1]
@@ -209,7 +209,7 @@ def test_scopes_are_uniform_over_ordered_sets() -> None:
 # ---------------------------------------------------------------------- refusals
 
 BAD: list[tuple[Callable[[], object], str]] = [
-    (lambda: kk.grid(0, 3), "rows must be a whole number of at least 1, got 0"),
+    (lambda: kk.grid(0, 3), "rows must be an integer of at least 1, got 0"),
     (lambda: kk.grid(3, -1), "cols must be"),
     (lambda: kk.grid(3.5, 2), "rows must be a whole number"),  # type: ignore[arg-type]
     (lambda: kk.grid("3", 2), "rows must be a whole number"),  # type: ignore[arg-type]
@@ -221,21 +221,21 @@ BAD: list[tuple[Callable[[], object], str]] = [
     (lambda: kk.grid(2, 2, field=float("inf")), "field is a standard deviation"),
     (lambda: kk.grid(2, 2, coupling="x"), "coupling must be a number"),  # type: ignore[arg-type]
     (lambda: kk.grid(2, 2, seed=-1), "seed must be a whole number"),
-    (lambda: kk.complete(0), "n must be"),
-    (lambda: kk.random_graph(5, 1.5), "p must be a probability"),
-    (lambda: kk.random_graph(5, float("nan")), "p must be a probability"),
-    (lambda: kk.random_regular(5, 3), "n \\* degree even"),
-    (lambda: kk.random_regular(4, 4), "degree must be below n"),
-    (lambda: kk.random_regular(4, -1), "degree must be"),
-    (lambda: kk.random_tree(0), "n must be"),
-    (lambda: kk.ldpc(10, 3, 6), "multiple of row_weight 6, got 10"),
-    (lambda: kk.ldpc(12, 0, 6), "column_weight must be"),
-    (lambda: kk.ldpc(12, 3, 1), "row_weight must be"),
-    (lambda: kk.ldpc(12, 3, 6, noise=0.6), "noise must be"),
-    (lambda: kk.random_tables(3, 2, 4, 2), "max_order 4 is more than the 3"),
-    (lambda: kk.random_tables(3, 2, 2, 1), "max_states must be"),
-    (lambda: kk.random_tables(3, 2, 2, 2, zeros=1.0), "zeros must be"),
-    (lambda: kk.random_tables(3, 2, 2, 2, scale=-1.0), "scale is a standard deviation"),
+    (lambda: kk.generate.complete(0), "n must be"),
+    (lambda: kk.generate.random_graph(5, 1.5), "p must be a probability"),
+    (lambda: kk.generate.random_graph(5, float("nan")), "p must be a probability"),
+    (lambda: kk.generate.random_regular(5, 3), "n \\* degree even"),
+    (lambda: kk.generate.random_regular(4, 4), "degree must be below n"),
+    (lambda: kk.generate.random_regular(4, -1), "degree must be"),
+    (lambda: kk.generate.random_tree(0), "n must be"),
+    (lambda: kk.generate.ldpc(10, 3, 6), "multiple of row_weight 6, got 10"),
+    (lambda: kk.generate.ldpc(12, 0, 6), "column_weight must be"),
+    (lambda: kk.generate.ldpc(12, 3, 1), "row_weight must be"),
+    (lambda: kk.generate.ldpc(12, 3, 6, noise=0.6), "noise must be"),
+    (lambda: kk.generate.random_tables(3, 2, 4, 2), "max_order 4 is more than the 3"),
+    (lambda: kk.generate.random_tables(3, 2, 2, 1), "max_states must be"),
+    (lambda: kk.generate.random_tables(3, 2, 2, 2, zeros=1.0), "zeros must be"),
+    (lambda: kk.generate.random_tables(3, 2, 2, 2, scale=-1.0), "scale is a standard deviation"),
 ]
 
 
@@ -247,11 +247,11 @@ def test_impossible_parameters_are_refused(make: Callable[[], object], message: 
 
 TOO_LARGE: list[Callable[[], object]] = [
     lambda: kk.grid(40_000, 40_000, states=40),
-    lambda: kk.complete(10**8),
-    lambda: kk.random_graph(10**8, 0.5),
-    lambda: kk.ldpc(600, 3, 60),
-    lambda: kk.random_tables(100, 10, 90, 9),
-    lambda: kk.random_tables(2000, 5, 1500, 9),
+    lambda: kk.generate.complete(10**8),
+    lambda: kk.generate.random_graph(10**8, 0.5),
+    lambda: kk.generate.ldpc(600, 3, 60),
+    lambda: kk.generate.random_tables(100, 10, 90, 9),
+    lambda: kk.generate.random_tables(2000, 5, 1500, 9),
 ]
 
 

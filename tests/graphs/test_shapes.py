@@ -10,7 +10,8 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from kikuchi import FactorGraph, complete, grid, random_tree
+from kikuchi import FactorGraph, grid
+from kikuchi.generate import complete, random_tree
 from kikuchi.graphs.shapes import (
     _pair_of_number,
     _Switching,

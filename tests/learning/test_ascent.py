@@ -36,7 +36,7 @@ MAJORITY = np.array([(*x, int(sum(x) > 1)) for x in itertools.product((0, 1), re
         "pseudo:ties=0",
         "gradient",
         "gradient:inference=bp",
-        "gradient:optimiser=adam,tol=0.02",
+        "gradient:solver=adam,tol=0.02",
         "em:tol=1e-3",
         "surrogate",
         "mf-trw",
@@ -93,10 +93,10 @@ def test_a_maximum_is_a_maximum(text: str) -> None:
 
 
 def test_features_that_no_row_has() -> None:
-    learner = kk.GradientML(features=FeatureMatrix([[0.0], [1.0], [0.0], [0.0]]))
+    learner = kk.learning.GradientML(features=FeatureMatrix([[0.0], [1.0], [0.0], [0.0]]))
     fit = learner.fit(PAIR, IMPLIED)
     assert not fit.converged and "cause=0, effect=1" in fit.warnings[0]
-    signed = kk.GradientML(features=FeatureMatrix([[1.0], [-1.0], [-1.0], [0.0]]))
+    signed = kk.learning.GradientML(features=FeatureMatrix([[1.0], [-1.0], [-1.0], [0.0]]))
     assert signed.fit(PAIR, IMPLIED).converged
 
 

@@ -26,7 +26,7 @@ def test_exact_scores() -> None:
 
 
 def test_bounds_where_exact_does_not_fit() -> None:
-    graph = kk.complete(40, seed=0, coupling=0.1)
+    graph = kk.generate.complete(40, seed=0, coupling=0.1)
     rows = np.random.default_rng(0).integers(0, 2, (20, 40))
     score = evaluate(graph, rows, budget=Budget(bytes=10_000_000, seconds=1))
     assert score.log_likelihood is None
@@ -38,7 +38,7 @@ def test_bounds_where_exact_does_not_fit() -> None:
 
 
 def test_a_hidden_part_that_does_not_fit_is_unknown_not_an_error() -> None:
-    graph = kk.complete(40, seed=0, coupling=0.1)
+    graph = kk.generate.complete(40, seed=0, coupling=0.1)
     rows = np.full((3, 40), -1)
     rows[:, 0] = [0, 1, 1]
     score = evaluate(graph, rows, budget=Budget(bytes=10_000_000, seconds=1))

@@ -120,7 +120,9 @@ def test_seconds_are_kept_inside_a_sweep(monkeypatch: pytest.MonkeyPatch) -> Non
     reads = itertools.count()
     clock = SimpleNamespace(perf_counter=lambda: 1e-3 * next(reads))
     monkeypatch.setattr("kikuchi.core.budget.time", clock)
-    found = kk.infer(kk.complete(300, seed=0, coupling=0.05), "adatap", budget=Budget(seconds=0.1))
+    found = kk.infer(
+        kk.generate.complete(300, seed=0, coupling=0.05), "adatap", budget=Budget(seconds=0.1)
+    )
     assert found.stopped == "seconds" and not found.converged
     assert found.iterations == 0  # a sweep reads the clock for each of its 300 variables
     assert np.isfinite(found.log_z)

@@ -59,8 +59,9 @@ def all_states(graph: kk.FactorGraph) -> np.ndarray:
 @pytest.mark.parametrize("propagation", PROPAGATIONS)
 @pytest.mark.parametrize("seed", range(60))
 def test_equal_to_enumeration(seed: int, propagation: str) -> None:
+    # TEH-I2, HOJ-I4
     graph = mixed_model(seed)
-    beliefs = kk.JunctionTree(propagation=propagation).run(graph)
+    beliefs = kk.methods.JunctionTree(propagation=propagation).run(graph)
     assert worst_error(beliefs, graph) < 1e-12
     assert beliefs.log_z_lower < beliefs.log_z < beliefs.log_z_upper < beliefs.log_z_lower + 1e-10
     assert beliefs.converged
@@ -70,14 +71,15 @@ def test_equal_to_enumeration(seed: int, propagation: str) -> None:
 def test_every_order_and_seed_gives_the_same(order: str) -> None:
     for seed in range(8):
         graph = mixed_model(seed)
-        beliefs = kk.JunctionTree(order=order, seed=seed).run(graph)
+        beliefs = kk.methods.JunctionTree(order=order, seed=seed).run(graph)
         assert worst_error(beliefs, graph) < 1e-12
 
 
 def test_shafer_shenoy_equals_hugin() -> None:
     """TEH-T3 beyond what enumeration reaches."""
+    # TEH-I2
     graph = kk.grid(9, 9, seed=3, coupling=1.0, field=1.0)
-    one, two = (kk.JunctionTree(propagation=p).run(graph) for p in PROPAGATIONS)
+    one, two = (kk.methods.JunctionTree(propagation=p).run(graph) for p in PROPAGATIONS)
     assert abs(one.log_z - two.log_z) < 1e-12 * abs(one.log_z)
     assert np.abs(one.flat_marginals - two.flat_marginals).max() < 1e-12
     assert np.abs(one.flat_factors - two.flat_factors).max() < 1e-12
@@ -133,10 +135,11 @@ def test_evidence() -> None:
 @pytest.mark.parametrize("name", ["g10", "w10"])
 @pytest.mark.parametrize("propagation", PROPAGATIONS)
 def test_reference_grids(shared: Path, name: str, propagation: str) -> None:
+    # LIU-I1
     folder = shared / "reference" / "grids"
     exact = json.loads((folder / f"{name}.exact.json").read_text())
     graph = kk.read(folder / f"{name}.uai")
-    beliefs = kk.JunctionTree(propagation=propagation).run(graph)
+    beliefs = kk.methods.JunctionTree(propagation=propagation).run(graph)
     assert beliefs.log_z == pytest.approx(exact["log_z"], abs=1e-9)
     assert np.abs([beliefs[v][1] for v in range(100)] - np.array(exact["p1"])).max() < 1e-9
     if name == "g10":
@@ -155,7 +158,7 @@ def test_couplings_beyond_the_range_of_floats(propagation: str) -> None:
         tables = [s * np.array([[1.0, -1.0], [-1.0, 1.0]]) for s in signs]
         fields = [((v,), rng.normal(size=2)) for v in range(6)]
         graph = kk.FactorGraph([2] * 6, [*zip(edges, tables, strict=True), *fields], log=True)
-        beliefs = kk.JunctionTree(propagation=propagation).run(graph)
+        beliefs = kk.methods.JunctionTree(propagation=propagation).run(graph)
         assert worst_error(beliefs, graph) < 1e-12
         assert beliefs.diagnostics["arithmetic"] == "logarithms"
 
@@ -170,7 +173,7 @@ def test_what_underflows_on_the_way_may_decide_in_the_end(propagation: str) -> N
     pull = [((i,), [0.0, -3.0 * i, -60.0]) for i in range(n)]
     graph = kk.FactorGraph([3] * n, [*factors, *ends, *pull], log=True)
     log_z, marginals = chain_by_hand(graph)
-    beliefs = kk.JunctionTree(propagation=propagation).run(graph)
+    beliefs = kk.methods.JunctionTree(propagation=propagation).run(graph)
     assert beliefs.log_z == pytest.approx(log_z, rel=1e-12)
     assert np.abs(np.array(beliefs.marginals) - marginals).max() < 1e-10
 
@@ -184,7 +187,7 @@ def test_a_long_chain_with_hard_constraints() -> None:
     graph = kk.FactorGraph([k] * n, [*factors, *fields], log=True)
     log_z, marginals = chain_by_hand(graph)
     for propagation in PROPAGATIONS:
-        beliefs = kk.JunctionTree(propagation=propagation).run(graph)
+        beliefs = kk.methods.JunctionTree(propagation=propagation).run(graph)
         assert beliefs.log_z == pytest.approx(log_z, rel=1e-12)
         assert np.abs(np.array(beliefs.marginals) - marginals).max() < 1e-10
 
@@ -268,10 +271,11 @@ def test_a_contradiction_found_only_by_propagation() -> None:
 @pytest.mark.parametrize("propagation", PROPAGATIONS)
 @pytest.mark.parametrize("seed", range(40))
 def test_most_probable_states_and_max_marginals(seed: int, propagation: str) -> None:
+    # HOJ-I5
     graph = mixed_model(200 + seed)
     states = all_states(graph)
     scores = graph.log_score(states)
-    beliefs = kk.JunctionTree(mode="max", propagation=propagation).run(graph)
+    beliefs = kk.methods.JunctionTree(mode="max", propagation=propagation).run(graph)
     assert beliefs.score == pytest.approx(scores.max(), rel=1e-12, abs=1e-12)
     assert graph.log_score(beliefs.state) == pytest.approx(beliefs.score)
     if kk.plan(graph).graph.n_factors:  # independent variables are answered before any method
@@ -348,6 +352,7 @@ def test_cliques_over_separators_give_the_joint(propagation: str) -> None:
 
 
 def test_running_intersection_and_separators() -> None:
+    # HOJ-I3
     for seed in range(10):
         rng = np.random.default_rng(seed)
         graph = random_model(rng, n=25, n_factors=30, max_order=3, max_card=2)
@@ -382,6 +387,7 @@ def check_tree(plan: Plan, graph: kk.FactorGraph) -> None:
 
 @pytest.mark.parametrize("propagation", PROPAGATIONS)
 def test_samples_have_the_right_law(propagation: str) -> None:
+    # LIU-I1
     graph = random_model(np.random.default_rng(8), n=6, n_factors=8, max_card=3, zeros=0.3)
     evidence = {1: 0}
     p = np.exp(graph.log_score(all_states(graph))) * (all_states(graph)[:, 1] == 0)
@@ -519,7 +525,7 @@ def test_the_search_for_orders_ends_with_the_clock() -> None:
 @pytest.mark.parametrize("propagation", PROPAGATIONS)
 def test_bytes_are_what_is_allocated(propagation: str) -> None:
     graph = kk.grid(13, 13, seed=0)
-    method = kk.JunctionTree(propagation=propagation)
+    method = kk.methods.JunctionTree(propagation=propagation)
     method.run(graph)
     plan = kk.plan(graph)
     hugin = propagation == "hugin"
@@ -555,17 +561,17 @@ def test_a_hopeless_plan_is_refused_with_a_bound() -> None:
             kk.infer(graph, "jt", budget=budget)
     with pytest.raises(BudgetError, match="no tree"):
         _ = plan.cliques
-    dense = kk.plan(kk.complete(1200, seed=0))
+    dense = kk.plan(kk.generate.complete(1200, seed=0))
     assert dense.width == 1199
     assert "at least" in str(dense)
 
 
 def test_a_figure_that_no_machine_can_address() -> None:
-    plan = kk.plan(kk.complete(300, seed=0))
+    plan = kk.plan(kk.generate.complete(300, seed=0))
     assert plan.complete
     assert plan.largest_clique == 2**300
     with pytest.raises(BudgetError, match="width 299"):
-        kk.infer(kk.complete(300, seed=0), "jt", budget=kk.Budget(bytes=None))
+        kk.infer(kk.generate.complete(300, seed=0), "jt", budget=kk.Budget(bytes=None))
 
 
 def test_expired_seconds_say_how_far_it_was(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -638,11 +644,11 @@ def test_work_done_in_pieces_gives_the_same(
 
 
 def test_options() -> None:
-    assert kk.JunctionTree().text == "jt"
-    method = kk.parse_method("jt:order=min-weight,propagation=hugin,mode=max,seed=3")
-    assert method == kk.JunctionTree("min-weight", "hugin", "max", 3)
+    assert kk.methods.JunctionTree().text == "jt"
+    method = kk.methods.parse_method("jt:order=min-weight,propagation=hugin,mode=max,seed=3")
+    assert method == kk.methods.JunctionTree("min-weight", "hugin", "max", 3)
     with pytest.raises(MethodError, match="propagation must be one of shafer-shenoy, hugin"):
-        kk.parse_method("jt:propagation=lazy")
+        kk.methods.parse_method("jt:propagation=lazy")
 
 
 def test_a_joint_of_more_variables_than_a_table_has_axes_is_refused() -> None:

@@ -127,7 +127,11 @@ def test_bounds_of_a_million_variables_come_from_the_tables(large: kk.FactorGrap
 
 
 def test_bounds_are_finite_however_little_time_there_is() -> None:
-    for graph in (relational(4), kk.grid(4, 4, seed=0), kk.complete(9, coupling=0.5, seed=0)):
+    for graph in (
+        relational(4),
+        kk.grid(4, 4, seed=0),
+        kk.generate.complete(9, coupling=0.5, seed=0),
+    ):
         found, exact = kk.bounds(graph, seconds=1e-9), kk.infer(graph, "jt").log_z
         assert np.isfinite(found.gap)
         assert found.lower <= exact <= found.upper
@@ -145,7 +149,11 @@ def test_auto_bounds_a_million_variables_in_five_seconds(large: kk.FactorGraph) 
 
 @pytest.mark.usefixtures("processor_time")
 def test_auto_gives_bounds_however_little_time_there_is() -> None:
-    for graph in (relational(60), kk.grid(60, 60, seed=0), kk.complete(40, coupling=0.5, seed=0)):
+    for graph in (
+        relational(60),
+        kk.grid(60, 60, seed=0),
+        kk.generate.complete(40, coupling=0.5, seed=0),
+    ):
         kk.infer(graph, "auto", seconds=0.05)
         found = kk.infer(graph, "auto", seconds=1e-3)
         assert found.log_z_lower is not None and found.log_z_upper is not None

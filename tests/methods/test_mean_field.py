@@ -61,6 +61,7 @@ def ferromagnet(n: int, coupling: float) -> kk.FactorGraph:
 @settings(max_examples=60)
 def test_bound_is_below_log_z_and_the_gap_is_the_divergence(seed: int, zeros: float) -> None:
     """LIU C3, LAW-T1, LAW-T2: log Z - L = KL(q || p) >= 0."""
+    # LIU-D3, LIU-C3, LAW-I4
     rng = np.random.default_rng(seed)
     graph = random_model(rng, n=5, n_factors=6, max_order=4, max_card=3, zeros=zeros, scale=2.0)
     log_z = enumerate_exact(graph)[0]
@@ -80,6 +81,7 @@ def test_bound_is_below_log_z_and_the_gap_is_the_divergence(seed: int, zeros: fl
 @given(st.integers(0, 10**6), st.sampled_from([0.0, 0.5]))
 @settings(max_examples=40)
 def test_bound_kernel_equals_the_sum_over_states(seed: int, zeros: float) -> None:
+    # LIU-D4
     rng = np.random.default_rng(seed)
     graph = random_model(rng, n=5, n_factors=6, max_order=5, max_card=3, zeros=zeros)
     q = [rng.dirichlet(np.ones(int(c))) for c in graph.cardinalities]
@@ -226,7 +228,7 @@ def read_grid(path: Path) -> kk.FactorGraph:
     return kk.FactorGraph(cards, list(zip(scopes, tables, strict=True)))
 
 
-def ascend_all(graph: kk.FactorGraph, method: kk.MeanField) -> mean_field.MeanFieldAscent:
+def ascend_all(graph: kk.FactorGraph, method: kk.methods.MeanField) -> mean_field.MeanFieldAscent:
     ascent = mean_field.MeanFieldAscent(
         method, graph, MethodRun(Budget().start(), silent, Trace(), 0.0)
     )
@@ -238,7 +240,7 @@ def test_reference_grid(shared: Path) -> None:
     """g10: one of our starts ends at libDAI's optimum, and the best bound is above it."""
     graph = read_grid(shared / "reference" / "grids" / "g10.uai")
     exact = json.loads((shared / "reference" / "grids" / "g10.exact.json").read_text())
-    method = kk.MeanField(restarts=150)
+    method = kk.methods.MeanField(restarts=150)
     ascent = ascend_all(graph, method)
     bounds = np.array([optimum.bound for optimum in ascent.optima])
     theirs = np.flatnonzero(np.abs(bounds - 159.997404587) < 1e-6)
@@ -294,7 +296,7 @@ def test_annealing_is_followed_by_the_ascent_at_temperature_one() -> None:
 
 def test_hot_start_forgets_where_it_began() -> None:
     graph = two_nodes()
-    method = kk.MeanField(restarts=6, anneal_from=1e6, anneal_sweeps=40)
+    method = kk.methods.MeanField(restarts=6, anneal_from=1e6, anneal_sweeps=40)
     bounds = kk.infer(graph, method).diagnostics["bounds"]
     np.testing.assert_allclose(bounds, bounds[0], atol=1e-12)
 
@@ -433,4 +435,4 @@ def test_variables_without_factors() -> None:
 )
 def test_options_are_checked(text: str) -> None:
     with pytest.raises(MethodError):
-        kk.parse_method(text)
+        kk.methods.parse_method(text)

@@ -33,7 +33,7 @@ EXACT = ["enumerate", "jt", "jt:propagation=hugin"]
 
 def test_text_round_trip() -> None:
     method = parse_method(" bp:damping=0.5, schedule=residual ")
-    assert method == kk.BeliefPropagation(schedule="residual", damping=0.5)
+    assert method == kk.methods.BeliefPropagation(schedule="residual", damping=0.5)
     assert parse_method(method.text) == method
     assert parse_method("bp").text == "bp"
 
@@ -108,21 +108,21 @@ def test_bad_texts_say_what_to_do(text: str, complaint: str) -> None:
 
 def test_options_are_checked_when_built() -> None:
     with pytest.raises(MethodError, match="option damping"):
-        kk.BeliefPropagation(damping=-0.1)
+        kk.methods.BeliefPropagation(damping=-0.1)
     with pytest.raises(MethodError, match="whole number"):
-        kk.BeliefPropagation(max_iter=3.5)  # type: ignore[arg-type]
+        kk.methods.BeliefPropagation(max_iter=3.5)  # type: ignore[arg-type]
     with pytest.raises(MethodError, match="whole number"):
-        kk.BeliefPropagation(max_iter=True)
-    assert kk.BeliefPropagation(damping=0).damping == 0.0
-    assert kk.BeliefPropagation(damping_end=None).damping_end is None
-    ranges = {f.name: option_range(f) for f in dataclasses.fields(kk.BeliefPropagation)}
+        kk.methods.BeliefPropagation(max_iter=True)
+    assert kk.methods.BeliefPropagation(damping=0).damping == 0.0
+    assert kk.methods.BeliefPropagation(damping_end=None).damping_end is None
+    ranges = {f.name: option_range(f) for f in dataclasses.fields(kk.methods.BeliefPropagation)}
     assert ranges["damping"] == "[0, 1)"
     assert ranges["schedule"] == ""
 
 
 def test_methods_are_frozen() -> None:
     with pytest.raises(dataclasses.FrozenInstanceError):
-        kk.BeliefPropagation().damping = 0.5  # type: ignore[misc]
+        kk.methods.BeliefPropagation().damping = 0.5  # type: ignore[misc]
 
 
 # ---------------------------------------------------------------------- every method
@@ -134,7 +134,7 @@ def test_every_method_answers_in_the_same_shape(text: str) -> None:
     models = [
         random_model(np.random.default_rng(1), n=5, n_factors=6),
         kk.grid(2, 3, seed=0),
-        kk.random_tree(6, seed=0),
+        kk.generate.random_tree(6, seed=0),
     ]
     answers = [(graph, answer) for graph in models if (answer := _unless_refused(graph, text))]
     assert answers, "refused every model"
@@ -250,7 +250,7 @@ def test_a_new_method_needs_only_its_mathematics() -> None:
     [
         ("kikuchi", kk.grid(20, 20, seed=0)),
         ("gbp:regions=loops:4", kk.grid(20, 20, seed=0)),
-        ("ups", kk.complete(20, seed=0)),
+        ("ups", kk.generate.complete(20, seed=0)),
     ],
     ids=lambda value: str(value)[:20],
 )
@@ -271,7 +271,7 @@ def test_options_are_given_by_name_too() -> None:
     graph = kk.grid(3, 3, seed=0)
     by_name = kk.infer(graph, "bp", damping=0.5, schedule="residual")
     assert by_name.method == kk.infer(graph, "bp:damping=0.5,schedule=residual").method
-    assert kk.infer(graph, kk.BeliefPropagation(), damping=0.5).method == "bp:damping=0.5"
+    assert kk.infer(graph, kk.methods.BeliefPropagation(), damping=0.5).method == "bp:damping=0.5"
     with pytest.raises(MethodError, match=r"bp has no option 'dampng'.*damping"):
         kk.infer(graph, "bp", dampng=0.5)
     with pytest.raises(MethodError, match="damping"):

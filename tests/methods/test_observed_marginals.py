@@ -19,7 +19,7 @@ from kikuchi.cli.main import app
 from kikuchi.core.errors import EvidenceError, MethodError
 from kikuchi.engines.messages.local_consistency import consistent_marginals
 from kikuchi.engines.messages.tables import TableMessages
-from kikuchi.methods.plug_in_scaling import plug_in_scaling
+from kikuchi.methods.plug_in import plug_in_scaling
 from oracle import random_model
 
 EXACT = ["is", "is:solver=scaling", "gis"]
@@ -113,6 +113,7 @@ def test_golden_kl(method: str) -> None:
 
 @pytest.mark.parametrize("method", [*BETHE, "ups-t"])
 def test_golden_bethe_cycle(method: str) -> None:
+    # TEH-T5
     found = kk.infer(CYCLE, method, evidence={0: [0.75, 0.25]})
     wanted = [0.25, 0.3514122461, 0.5663923281, 0.5263601618]
     np.testing.assert_allclose([m[1] for m in found.marginals], wanted, atol=2e-9)
@@ -128,6 +129,7 @@ def test_golden_bethe_cycle(method: str) -> None:
 @pytest.mark.parametrize("seed", range(12))
 @pytest.mark.parametrize("method", EXACT)
 def test_exact_methods_are_exact(method: str, seed: int) -> None:
+    # TEH-T13
     rng = np.random.default_rng(seed)
     graph = random_model(rng, n=6, n_factors=7, zeros=0.1 * (seed % 2))
     targets = random_targets(rng, graph, 3)
@@ -162,6 +164,7 @@ def random_tree_model(seed: int) -> FactorGraph:
 
 @pytest.mark.parametrize("seed", range(8))
 def test_every_method_is_exact_on_forests(seed: int) -> None:
+    # TEH-T17
     rng = np.random.default_rng(100 + seed)
     graph = random_tree_model(seed)
     assert graph.is_forest
@@ -180,6 +183,7 @@ def test_every_method_is_exact_on_forests(seed: int) -> None:
 
 @pytest.mark.parametrize("method", [*BETHE, "is"])
 def test_tilts_give_back_the_posterior(method: str) -> None:  # T14, Theorem 5.5.2
+    # TEH-T14
     graph = random_tree_model(3)
     rng = np.random.default_rng(0)
     inner = int(np.argmax(np.bincount(graph.scopes)))
@@ -214,7 +218,8 @@ def test_bethe_methods_agree_on_graphs_with_cycles(seed: int) -> None:
 
 @pytest.mark.parametrize("method", ALL)
 def test_delta_targets_are_conditioning(method: str) -> None:  # T12, Observation 5.4.1
-    graph = kk.random_tree(8, seed=1, states=3)
+    # TEH-T12
+    graph = kk.generate.random_tree(8, seed=1, states=3)
     delta = kk.infer(graph, method, evidence={2: [0.0, 1.0, 0.0], 5: 2})
     states = kk.infer(graph, "jt", evidence={2: 1, 5: 2})
     np.testing.assert_allclose(delta.flat_marginals, states.flat_marginals, atol=1e-10)
@@ -231,7 +236,7 @@ def test_near_delta_targets_approach_conditioning(method: str) -> None:
 
 @pytest.mark.parametrize("method", ALL)
 def test_hard_evidence_beside_targets(method: str) -> None:
-    graph = kk.random_tree(7, seed=2)
+    graph = kk.generate.random_tree(7, seed=2)
     targets = {1: np.array([0.2, 0.8]), 6: np.array([0.55, 0.45])}
     reduced = graph.condition({3: 1})
     renumbered = {int(np.searchsorted(reduced.variables, v)): t for v, t in targets.items()}
@@ -246,6 +251,7 @@ def test_hard_evidence_beside_targets(method: str) -> None:
 
 @pytest.mark.parametrize("method", ALL)
 def test_one_edge_is_matrix_scaling(method: str) -> None:  # T17: Sinkhorn
+    # TEH-T17
     rng = np.random.default_rng(4)
     table = rng.random((3, 4)) + 0.05
     rows, cols = rng.dirichlet(np.ones(3)), rng.dirichlet(np.ones(4))
@@ -259,7 +265,7 @@ def test_one_edge_is_matrix_scaling(method: str) -> None:  # T17: Sinkhorn
 
 @pytest.mark.parametrize("method", ALL)
 def test_targets_that_hold_already_change_nothing(method: str) -> None:
-    graph = kk.random_tree(6, seed=5, states=3)
+    graph = kk.generate.random_tree(6, seed=5, states=3)
     prior = kk.infer(graph, "jt")
     found = kk.infer(graph, method, evidence={0: prior[0], 4: prior[4]})
     assert found.log_z == pytest.approx(prior.log_z, abs=1e-9)
@@ -292,6 +298,7 @@ def test_independent_variables_take_their_targets() -> None:
 @pytest.mark.parametrize("method", EXACT)
 @pytest.mark.parametrize("seed", range(3))
 def test_dual_is_monotone(method: str, seed: int) -> None:  # T13
+    # TEH-T13
     rng = np.random.default_rng(seed)
     graph = kk.grid(3, 3, seed=seed, states=3)
     found = kk.infer(graph, method, evidence=random_targets(rng, graph, 4))
@@ -340,7 +347,7 @@ def test_quasi_newton_is_exact_where_scaling_is_slow() -> None:
 
 @pytest.mark.parametrize("method", EXACT)
 def test_kl_with_a_target_of_zero(method: str) -> None:
-    graph = kk.random_tree(6, seed=3, states=3)
+    graph = kk.generate.random_tree(6, seed=3, states=3)
     targets = {0: np.array([0.4, 0.0, 0.6]), 4: np.array([0.2, 0.3, 0.5])}
     log_z, _, _ = fitted(graph, targets)
     found = kk.infer(graph, method, evidence=targets)
@@ -427,14 +434,15 @@ def test_never_nan(seed: int) -> None:
 
 
 def test_mean_field_inside_cycles_for_ever() -> None:  # T20, TEH-I13, TEH-E8
+    # TEH-T20
     pair = kk.boltzmann_graph({(0, 1): 5.0}, [-2.5, -2.5])
     targets = {0: np.array([0.7, 0.3]), 1: np.array([0.7, 0.3])}
-    path = plug_in_scaling(pair, targets, kk.MeanField(restarts=0, tol=1e-12), sweeps=60)
+    path = plug_in_scaling(pair, targets, kk.methods.MeanField(restarts=0, tol=1e-12), sweeps=60)
     assert not path.converged and path.residuals[-12:].min() > 0.2
     biases = -2.5 + path.tilts[-6:][:, [1, 3]]
     np.testing.assert_allclose(np.unique(biases.round(2)), [-5.45, -2.42, -0.88])
     np.testing.assert_allclose(path.tilts[-6:], path.tilts[-12:-6], atol=1e-6)  # a cycle of six
-    for method in (kk.BeliefPropagation(tol=1e-13), kk.Enumeration()):
+    for method in (kk.methods.BeliefPropagation(tol=1e-13), kk.methods.Enumeration()):
         path = plug_in_scaling(pair, targets, method, sweeps=200, tol=1e-12)
         assert path.converged
         np.testing.assert_allclose(-2.5 + path.tilts[-1][[1, 3]], -2.9594661, atol=1e-6)
@@ -457,14 +465,14 @@ def test_damping_reaches_the_same_point_and_is_validated() -> None:
         assert found.converged
         np.testing.assert_allclose(found.flat_marginals, plain.flat_marginals, atol=1e-7)
     with pytest.raises(MethodError, match="damping"):
-        kk.parse_method("loopy-is:damping=1")
+        kk.methods.parse_method("loopy-is:damping=1")
     with pytest.raises(MethodError, match="inner_tol"):
-        kk.parse_method("is-bp:inner_tol=0")
+        kk.methods.parse_method("is-bp:inner_tol=0")
 
 
 @pytest.mark.parametrize("method", ALL)
 def test_budgets_and_traces(method: str) -> None:
-    graph = kk.random_tree(12, seed=0, states=3, coupling=2.0)
+    graph = kk.generate.random_tree(12, seed=0, states=3, coupling=2.0)
     rng = np.random.default_rng(0)
     targets = random_targets(rng, graph, 5)
     few = kk.infer(graph, method, evidence=targets, budget=Budget(iterations=1))
@@ -477,7 +485,7 @@ def test_budgets_and_traces(method: str) -> None:
 
 def test_inner_failure_is_said() -> None:
     graph = kk.grid(5, 5, seed=1, coupling=3.0, field=0.3)
-    found = kk.infer(graph, "is-bp:inner_iterations=200", evidence={0: [0.5, 0.5]})
+    found = kk.infer(graph, "is-bp:inner_max_iter=200", evidence={0: [0.5, 0.5]})
     assert not found.converged and found.stopped == "diverged"
     assert "belief propagation did not converge" in found.warnings[0]
     loopy = kk.infer(graph, "loopy-is:max_iter=100", evidence={0: [0.5, 0.5]})
@@ -486,7 +494,7 @@ def test_inner_failure_is_said() -> None:
 
 def test_strong_factors_use_logarithms_and_agree() -> None:
     rng = np.random.default_rng(7)
-    tree = kk.random_tree(6, seed=7)
+    tree = kk.generate.random_tree(6, seed=7)
     steeper = 300.0 * rng.normal(size=tree.log_tables.size)
     steep = FactorGraph.from_arrays(tree.cardinalities, tree.scopes, tree.scope_offsets, steeper)
     exact = kk.infer(steep, "jt")

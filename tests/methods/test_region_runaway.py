@@ -5,10 +5,11 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from kikuchi import Budget, grid, infer, random_graph, read
+from kikuchi import Budget, grid, infer, read
 from kikuchi.core.errors import BudgetError
 from kikuchi.engines.regions.double_loop import DoubleLoop
 from kikuchi.engines.regions.engine import RegionBeliefs
+from kikuchi.generate import random_graph
 from kikuchi.graphs.regions.builders import region_graph
 from kikuchi.methods.kikuchi import Kikuchi
 

@@ -88,7 +88,7 @@ def test_networks_of_usual_size_are_answered_alike(seed):
         lambda g: [kk.plan(g).bytes, kk.plan(g).operations, kk.plan(g).width],
         lambda g: kk.most_probable(g, evidence).log_evidence,
         lambda g: kk.plan(g, evidence=evidence).calibrate().sample(15, seed=0),
-        lambda g: [value for _, value in _certified(kk.certify(g, evidence=evidence))],
+        lambda g: [value for _, value in _certified(kk.brackets.certify(g, evidence=evidence))],
     ]
     for ask in questions:
         with interpreted():
@@ -115,9 +115,9 @@ def test_the_work_decides_what_is_compiled():
     with loops_for(_network(0)):
         assert not is_interpreted()  # what is on disk is used
     assert not _is_plain(_network(0), most=150)  # many sweeps
-    assert _is_plain(kk.complete(14, seed=0))  # few joint states
-    assert not _is_plain(kk.complete(14, seed=0), most=150)  # but many sweeps
-    assert not _is_plain(kk.complete(18, seed=0))  # few entries, but a table of 2 ** 18
+    assert _is_plain(kk.generate.complete(14, seed=0))  # few joint states
+    assert not _is_plain(kk.generate.complete(14, seed=0), most=150)  # but many sweeps
+    assert not _is_plain(kk.generate.complete(18, seed=0))  # few entries, but a table of 2 ** 18
     assert not _is_plain(kk.grid(3, 3), most=0)
     assert not _is_plain(kk.example("grid10"))
     assert _is_plain(_network(0), rows=20) and not _is_plain(_network(0), rows=100)
@@ -159,7 +159,7 @@ kk.plan(asia)
 kk.plan(asia).calibrate().joint(["lung", "asia"])
 kk.plan(asia).calibrate().sample(200, seed=0)
 kk.bounds(asia, seconds=2)
-kk.certify(asia)
+kk.brackets.certify(asia)
 for _ in range(3):
     kk.query(asia, ["lung"], evidence={{"xray": "yes"}})
 kk.query(asia, ["lung", "xray"])
@@ -169,7 +169,7 @@ kk.predict_proba(asia, {{"xray": ["yes", "no", None]}}, ["lung"])
 kk.information_gain(asia, "lung")
 kk.sensitivity(asia, "lung", "yes")
 kk.infer(asia, "jt").covariance()
-kk.mini_bucket_plan(asia, 2)
+kk.methods.mini_bucket_plan(asia, 2)
 print(COMPILING.loops, COMPILING.loading)
 """
 

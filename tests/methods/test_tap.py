@@ -45,6 +45,7 @@ def test_golden_pair() -> None:
 def test_fixed_point_is_stationary_and_solves_the_corrected_equation(
     seed: int, scale: float
 ) -> None:  # T7, WH-T4
+    # TEH-T7
     graph, w, b = machine(seed, scale)
     found = kk.infer(graph, "tap:tol=1e-13")
     assert found.converged
@@ -75,6 +76,7 @@ def test_pair_beliefs_are_derivatives_in_the_couplings() -> None:  # WH-T3
 
 
 def test_orders_of_the_differences_to_mean_field_and_bethe() -> None:  # T8, WH-T6
+    # TEH-T8
     w, b = random_spins(3)
     to_bethe, to_mean_field, to_exact = [], [], []
     for s in (0.2, 0.1, 0.05):
@@ -178,7 +180,7 @@ def test_budget_ends_the_run() -> None:
 def test_seconds_are_kept_inside_a_sweep(monkeypatch: pytest.MonkeyPatch) -> None:
     from kikuchi.methods import plefka
 
-    graph = kk.complete(40, seed=0, coupling=0.05)
+    graph = kk.generate.complete(40, seed=0, coupling=0.05)
     whole = kk.infer(graph, "plefka")
     monkeypatch.setattr(plefka, "_WORK", 1.0)  # every spin by itself
     np.testing.assert_array_equal(kk.infer(graph, "plefka").flat_marginals, whole.flat_marginals)

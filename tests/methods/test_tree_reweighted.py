@@ -45,6 +45,7 @@ def literal_free_energy(
 @pytest.mark.parametrize("order", [2, 4])
 def test_bound_holds_wherever_the_run_stops(order: int, zeros: float) -> None:
     """LIU-C3: after 1, 2, 3 sweeps and at the end, mixed cardinalities, weak to strong tables."""
+    # LIU-I8
     for seed in range(12):
         rng = np.random.default_rng(1000 * order + seed)
         scale = (0.3, 1.0, 3.0, 10.0)[seed % 4]
@@ -84,7 +85,7 @@ def test_bound_holds_at_any_messages_and_any_split() -> None:
 def test_mean_field_and_reweighting_bracket_log_z() -> None:
     """LIU-C3."""
     for seed in range(10):
-        graph = kk.complete(7, coupling=0.5, seed=seed)
+        graph = kk.generate.complete(7, coupling=0.5, seed=seed)
         log_z, _, _ = enumerate_exact(graph)
         lower, upper = kk.infer(graph, "mf").log_z_lower, kk.infer(graph, "trw").log_z_upper
         assert lower is not None and upper is not None
@@ -94,8 +95,9 @@ def test_mean_field_and_reweighting_bracket_log_z() -> None:
 
 def test_answer_is_the_least_free_energy_on_the_local_polytope() -> None:
     """Against a general optimiser over pseudo-marginals of a triangle."""
+    # TEH-X3, LIU-D6
     for seed in range(2):
-        graph = kk.complete(3, coupling=1.0, seed=seed)
+        graph = kk.generate.complete(3, coupling=1.0, seed=seed)
         mu = uniform_appearances(graph).weights
         pairs = [a for a in range(graph.n_factors) if len(graph.scope(a)) == 2]
 
@@ -159,7 +161,7 @@ def test_the_free_energy_of_the_answer_is_the_bound() -> None:
 def test_exact_on_trees() -> None:
     """LIU-C4, factors of any order."""
     for seed in range(10):
-        tree = kk.random_tree(10, seed=seed, states=3)
+        tree = kk.generate.random_tree(10, seed=seed, states=3)
         log_z, singles, tables = enumerate_exact(tree)
         beliefs = kk.infer(tree, "trw:tol=1e-13")
         assert beliefs.converged
@@ -225,6 +227,7 @@ def literal_sweep(graph: kk.FactorGraph, mu: np.ndarray, n: dict, fields: list) 
 
 @pytest.mark.parametrize("states", [2, 3])
 def test_parallel_sweeps_are_the_printed_update(states: int) -> None:
+    # LIU-I8
     graph = kk.grid(3, 3, coupling=1.0, states=states, seed=4)
     mu = uniform_appearances(graph).weights
     fields = [graph.table(a) for a in range(9)]
@@ -274,7 +277,7 @@ def test_informations_are_those_of_the_beliefs() -> None:
 def test_optimising_lowers_the_bound_round_by_round() -> None:
     for graph in (
         kk.grid(4, 4, seed=1),
-        kk.complete(6, seed=2),
+        kk.generate.complete(6, seed=2),
         random_model(np.random.default_rng(6), n=8, n_factors=12, max_order=3, scale=2.0),
     ):
         log_z, _, _ = enumerate_exact(graph)
@@ -290,19 +293,19 @@ def test_optimising_lowers_the_bound_round_by_round() -> None:
 def test_given_appearances() -> None:
     graph = kk.grid(3, 3, seed=5)
     weights = uniform_appearances(graph).weights
-    given = kk.TreeReweighted(appearances=weights.tolist())
+    given = kk.methods.TreeReweighted(appearances=weights.tolist())
     assert given.run(graph).log_z == pytest.approx(kk.infer(graph, "trw").log_z, abs=1e-9)
     assert len(given.text) <= 200
-    third = kk.TreeReweighted(appearances=0.5)
+    third = kk.methods.TreeReweighted(appearances=0.5)
     assert third == parse_method("trw:appearances=0.5") == parse_method(third.text)
     looser = third.run(graph)
     assert looser.log_z >= enumerate_exact(graph)[0]
-    with pytest.raises(MethodError, match="no forest holds more than"):
+    with pytest.raises(MethodError, match="no forest contains more than"):
         kk.infer(graph, "trw:appearances=0.9")
     with pytest.raises(MethodError, match="one for each of the 21 factors, got 2"):
         kk.infer(graph, "trw:appearances=0.9/0.5")
     with pytest.raises(MethodError, match="one of uniform, sampled, optimised, or numbers"):
-        kk.TreeReweighted(appearances="best")
+        kk.methods.TreeReweighted(appearances="best")
     # Those of the factors that evidence leaves are taken from the list.
     observed = given.run(graph, evidence={4: 1})
     assert observed.log_z_upper >= kk.infer(graph, "jt", evidence={4: 1}).log_z
@@ -386,9 +389,9 @@ def test_budgets() -> None:
     graph = kk.grid(6, 6, seed=1)
     beliefs = kk.infer(graph, "trw", budget=kk.Budget(iterations=2))
     assert (beliefs.converged, beliefs.stopped, beliefs.iterations) == (False, "iterations", 2)
-    assert "the upper bound holds" in beliefs.warnings[0]
+    assert "the upper bound is valid" in beliefs.warnings[0]
     with pytest.raises(BudgetError, match="reweighted message passing needs"):
-        kk.infer(kk.random_tree(500), "trw", budget=kk.Budget(bytes=1000))
+        kk.infer(kk.generate.random_tree(500), "trw", budget=kk.Budget(bytes=1000))
     assert not kk.infer(graph, "trw", budget=kk.Budget(seconds=1e-9)).converged
 
 

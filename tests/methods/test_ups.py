@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import kikuchi as kk
-from kikuchi import Budget, FactorGraph, UnifiedScaling
+from kikuchi import Budget, FactorGraph
 from kikuchi.core.errors import (
     BudgetError,
     EvidenceError,
@@ -25,6 +25,7 @@ from kikuchi.engines.messages.clamped_messages import (
 )
 from kikuchi.engines.messages.kernels import bp_messages
 from kikuchi.engines.messages.update_order import Walks, make_update_order
+from kikuchi.methods import UnifiedScaling
 from oracle import enumerate_exact, random_model
 
 CYCLE = kk.boltzmann_graph(
@@ -77,6 +78,7 @@ def thesis_lattice(
 
 
 def test_golden_descent_of_the_cycle() -> None:
+    # TEH-T5
     found = UnifiedScaling(clamps=[[0], [2]], tol=1e-12).run(CYCLE)
     wanted = [3.9569957482, 4.8460427823, 4.8463225482, 4.8463225686]
     np.testing.assert_allclose(found.trace.objective[:4], wanted, atol=1e-9)
@@ -111,6 +113,7 @@ def test_equals_bp_where_it_converges(seed: int, clamps: str) -> None:
 
 @pytest.mark.parametrize("seed", range(4))
 def test_thesis_lattices_agree_between_methods(seed: int) -> None:  # T16
+    # TEH-T16
     graph, targets = thesis_lattice(seed)
     first = kk.infer(graph, "ups:tol=1e-11", evidence=targets)
     assert first.converged
@@ -149,6 +152,7 @@ def test_bp_does_not_converge_there() -> None:
 @pytest.mark.parametrize("seed", [1, 2])
 def test_couplings_up_to_a_hundred(seed: int, coupling: float, clamps: str) -> None:
     """Monotone to 1e-9, converged, and the free energy is that of the beliefs that are returned."""
+    # TEH-T16
     graph = kk.grid(5, 5, seed=seed, coupling=coupling, field=0.3)
     found = kk.infer(graph, f"ups:clamps={clamps}", budget=Budget(seconds=20))
     assert found.converged and found.diagnostics["stationarity"] < 1e-6
@@ -165,6 +169,7 @@ def test_couplings_up_to_a_hundred(seed: int, coupling: float, clamps: str) -> N
 @settings(max_examples=30)
 def test_strong_factors_zeros_and_targets_never_rise(seed: int) -> None:
     """Any factors, any sets; also where the sets in turn are not helped by joint steps."""
+    # TEH-T16
     rng = np.random.default_rng(seed)
     scale, zeros = float(rng.choice([1.0, 10.0, 30.0, 100.0])), float(rng.choice([0.0, 0.2]))
     graph = random_model(rng, n=7, n_factors=9, scale=scale, zeros=zeros)
@@ -187,6 +192,7 @@ def test_strong_factors_zeros_and_targets_never_rise(seed: int) -> None:
 @given(st.integers(0, 10**6))
 @settings(max_examples=30)
 def test_free_energy_never_rises(seed: int) -> None:
+    # TEH-T16
     rng = np.random.default_rng(seed)
     graph = random_model(rng, n=7, n_factors=10, scale=float(rng.uniform(0.3, 2.5)))
     hidden = np.flatnonzero(graph.cardinalities > 1)
@@ -201,6 +207,7 @@ def test_free_energy_never_rises(seed: int) -> None:
 
 
 def test_clamping_splits_the_free_energy() -> None:  # T15, Theorem 5.6.1 with ER18
+    # TEH-T15
     graph = kk.grid(2, 3, seed=4, coupling=0.5)
     rng = np.random.default_rng(0)
     targets = {v: rng.dirichlet(np.ones(2)) for v in (1, 4)}
@@ -240,6 +247,7 @@ def star_with_tail() -> FactorGraph:
 
 
 def test_counts_of_messages_and_scalings() -> None:  # T18
+    # TEH-T18
     targets = {1: [0.2, 0.8], 2: [0.6, 0.4], 3: [0.5, 0.5]}
     found = kk.infer(star_with_tail(), "ups-t", evidence=targets)
     counts = found.diagnostics
@@ -290,7 +298,7 @@ def test_scaled_marginals_are_exact_and_dual_is_monotone() -> None:  # TEH-I16
 @pytest.mark.parametrize("seed", range(3))
 def test_order_of_variables_does_not_matter(seed: int) -> None:
     rng = np.random.default_rng(seed)
-    graph = kk.random_tree(9, seed=seed, states=3)
+    graph = kk.generate.random_tree(9, seed=seed, states=3)
     targets = {v: rng.dirichlet(np.ones(3)) for v in (0, 3, 5, 8)}
     found = kk.infer(graph, "ups-t", evidence=targets)
     new = rng.permutation(9)  # variable v is called new[v]
@@ -321,7 +329,7 @@ def test_given_clamps_by_original_numbers() -> None:
     assert found.converged and found.diagnostics["clamp_sets"] == [1, 4]
     text = UnifiedScaling(clamps=[[4, 0], [1, 3]]).text
     assert text == "ups:clamps=4+0/1+3"
-    assert kk.parse_method(text) == UnifiedScaling(clamps=[[4, 0], [1, 3]])
+    assert kk.methods.parse_method(text) == UnifiedScaling(clamps=[[4, 0], [1, 3]])
 
 
 @pytest.mark.parametrize(
@@ -341,7 +349,7 @@ def test_bad_clamps(clamps: object, words: str) -> None:
 
 
 def test_lattice_clamps_need_a_lattice() -> None:
-    for graph in (kk.complete(5), kk.grid(4, 4, periodic=True)):
+    for graph in (kk.generate.complete(5), kk.grid(4, 4, periodic=True)):
         with pytest.raises(MethodError, match="greedy"):
             kk.infer(graph, "ups:clamps=rows-columns")
         assert kk.infer(graph, "ups").converged
@@ -358,7 +366,7 @@ def test_trees_only_method_refuses_cycles_and_names_ups() -> None:
 
 
 def test_zeros_start_from_consistent_beliefs() -> None:
-    code = kk.ldpc(24, 3, 6, noise=0.04, seed=2)
+    code = kk.generate.ldpc(24, 3, 6, noise=0.04, seed=2)
     other = kk.infer(code, "bp:tol=1e-12")
     for clamps in ("greedy", "auto"):
         found = kk.infer(code, f"ups:clamps={clamps}")
@@ -433,14 +441,14 @@ def test_interrupt_restores_the_last_complete_iteration(monkeypatch: pytest.Monk
 
 
 def test_logarithms_take_over_in_the_middle() -> None:
-    graph = kk.complete(5, coupling=60.0, field=60.0, seed=1)
+    graph = kk.generate.complete(5, coupling=60.0, field=60.0, seed=1)
     found = kk.infer(graph, "ups", budget=Budget(iterations=6, seconds=5))
     assert found.diagnostics["arithmetic"] == "logarithms"
     assert np.isfinite(found.log_z)
 
 
 def test_time_for_the_linear_programme_is_limited() -> None:
-    code = kk.ldpc(96, 3, 6, noise=0.04, seed=2)
+    code = kk.generate.ldpc(96, 3, 6, noise=0.04, seed=2)
     try:
         found = kk.infer(code, "ups", budget=Budget(seconds=0.02))
     except BudgetError as error:

@@ -49,7 +49,7 @@ def test_potentials_of_regions_are_linear_in_the_tables(seed: int) -> None:
 
 
 def test_the_network_learns_in_turn_with_the_model(network: kk.Fit) -> None:
-    exact = kk.GradientML().fit(FLAT, ROWS)
+    exact = kk.learning.GradientML().fit(FLAT, ROWS)
     assert loss(exact.graph) < loss(network.graph) < loss(exact.graph) + 0.03
     assert loss(network.graph) < loss(FLAT) - 0.3
     assert network.diagnostics["network_steps"] == 10 * network.iterations
@@ -61,7 +61,7 @@ def test_turns_end_where_region_learning_does() -> None:
         regions="faces", network="none", rate=0.1, learning_rate=0.05, decay=0.05,
         penalty=20.0, l2=0.01, tol=0.004, max_iter=3000,
     ).fit(FLAT, ROWS)  # fmt: skip
-    regions = kk.GradientML(inference="kikuchi:regions=faces", l2=0.01, tol=1e-4)
+    regions = kk.learning.GradientML(inference="kikuchi:regions=faces", l2=0.01, tol=1e-4)
     wanted = regions.fit(FLAT, ROWS)
     assert fit.converged
     assert abs(loss(fit.graph) - loss(wanted.graph)) < 0.01

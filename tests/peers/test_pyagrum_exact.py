@@ -99,7 +99,7 @@ def test_networks_with_evidence(name: str, propagation: str) -> None:
     inference = gum.LazyPropagation(bayes_net(graph))
     inference.setNumberOfThreads(1)
     inference.setEvidence({f"v{v}": k for v, k in evidence.items()})
-    beliefs = kk.JunctionTree(propagation=propagation).run(graph, evidence=evidence)
+    beliefs = kk.methods.JunctionTree(propagation=propagation).run(graph, evidence=evidence)
     assert largest_difference(inference, beliefs) < 1e-9
     assert beliefs.log_z == pytest.approx(np.log(inference.evidenceProbability()), abs=1e-9)
 

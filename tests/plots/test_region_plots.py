@@ -8,8 +8,9 @@ import numpy as np
 import pytest
 from matplotlib.figure import Figure
 
-from kikuchi import FactorGraph, complete, grid
+from kikuchi import FactorGraph, grid
 from kikuchi.core.errors import ModelError
+from kikuchi.generate import complete
 from kikuchi.graphs.regions.builders import region_graph
 from kikuchi.plots import to_png_bytes, to_svg
 from kikuchi.plots.regions import draw_regions, layer_positions

@@ -226,8 +226,10 @@ def test_evidence_clamping_and_the_sum_over_evidence(method: str, data: st.DataO
 @given(data=st.data())
 def test_the_pairwise_form_has_the_same_answers(method: str, data: st.DataObject) -> None:
     graph = data.draw(models(method))
-    assume(np.prod([len(c) for c in kk.to_pairwise(graph).configurations], initial=1) < 10**4)
-    pairwise = kk.to_pairwise(graph)
+    assume(
+        np.prod([len(c) for c in kk.graphs.to_pairwise(graph).configurations], initial=1) < 10**4
+    )
+    pairwise = kk.graphs.to_pairwise(graph)
     old, new = solve(graph, method), solve(pairwise.graph, method)
     assert new.log_z == pytest.approx(old.log_z, abs=TOLERANCE)
     restricted = pairwise.restrict_marginals(new.flat_marginals)

@@ -43,7 +43,7 @@ def close(beliefs: kk.Beliefs, graph: kk.FactorGraph, tolerance: float = 1e-9) -
 
 @given(models(), PROPAGATIONS, ORDERS)
 def test_equal_to_enumeration(graph: kk.FactorGraph, propagation: str, order: str) -> None:
-    assert close(kk.JunctionTree(order, propagation).run(graph), graph)
+    assert close(kk.methods.JunctionTree(order, propagation).run(graph), graph)
 
 
 @given(models(), st.randoms(use_true_random=False))

@@ -26,7 +26,7 @@ def plain(answer: Any) -> Any:
     """What an answer says, as data that can be compared."""
     if isinstance(answer, kk.Distributions):
         return answer.log_evidence, [answer[name].values_array.tolist() for name in answer]
-    if isinstance(answer, kk.JointDistribution):
+    if isinstance(answer, kk.queries.JointDistribution):
         return answer.log_evidence, answer.table.tolist()
     if hasattr(answer, "derivatives"):
         return answer.probability, {a: t.tolist() for a, t in answer.derivatives.items()}

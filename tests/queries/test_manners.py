@@ -25,15 +25,20 @@ from kikuchi.reports.comparison import compare
 ASIA = kk.example("asia")
 ROWS = [[0, 1], [1, 0], [1, 1], [0, 0]] * 5
 COIN = kk.FactorGraph([2], [((0,), [1, 1])])
+PUBLIC = (kk, kk.brackets, kk.generate, kk.graphs, kk.learning, kk.methods, kk.queries, kk.regions)
 
 
 # ---------------------------------------------------------------------- limits
 
 
 def functions_with_a_budget() -> dict[str, Any]:
-    found = {name: getattr(kk, name) for name in kk.__all__}
+    found = {name: getattr(room, name) for room in PUBLIC for name in room.__all__}
     taken = {n: f for n, f in found.items() if inspect.isfunction(f) and "budget" in _names(f)}
-    methods = {"Method.run": kk.JunctionTree.run, "Learner.fit": kk.EM.fit, "compare": compare}
+    methods = {
+        "Method.run": kk.methods.JunctionTree.run,
+        "Learner.fit": kk.learning.EM.fit,
+        "compare": compare,
+    }
     return {**taken, **methods}
 
 
@@ -53,7 +58,7 @@ def test_whatever_takes_a_budget_takes_seconds_and_memory() -> None:
     "ask",
     [
         lambda **limits: kk.infer(ASIA, "bp", **limits),
-        lambda **limits: kk.BeliefPropagation().run(ASIA, **limits),
+        lambda **limits: kk.methods.BeliefPropagation().run(ASIA, **limits),
         lambda **limits: kk.query(ASIA, "lung", **limits),
         lambda **limits: kk.predict_proba(ASIA, {"xray": ["yes"]}, ["lung"], **limits),
         lambda **limits: kk.most_probable(ASIA, **limits),
@@ -62,11 +67,11 @@ def test_whatever_takes_a_budget_takes_seconds_and_memory() -> None:
         lambda **limits: kk.information_gain(ASIA, "lung", **limits),
         lambda **limits: kk.learn(COIN, [[1], [0]], "pseudo", **limits),
         lambda **limits: kk.evaluate(COIN, [[1], [0]], **limits),
-        lambda **limits: kk.draw_samples(ASIA, 2, **limits),
-        lambda **limits: kk.certify(ASIA, **limits),
-        lambda **limits: kk.hill_climb(ROWS, **limits),
-        lambda **limits: kk.pc(ROWS, **limits),
-        lambda **limits: kk.clamped_log_z(COIN, [[1]], **limits),
+        lambda **limits: kk.learning.draw_samples(ASIA, 2, **limits),
+        lambda **limits: kk.brackets.certify(ASIA, **limits),
+        lambda **limits: kk.learning.hill_climb(ROWS, **limits),
+        lambda **limits: kk.learning.pc(ROWS, **limits),
+        lambda **limits: kk.learning.clamped_log_z(COIN, [[1]], **limits),
     ],
 )
 def test_limits_as_keywords_and_what_they_refuse(ask: Any) -> None:
@@ -76,7 +81,7 @@ def test_limits_as_keywords_and_what_they_refuse(ask: Any) -> None:
         ({"seconds": "5"}, "seconds must be a number, got '5'"),
         ({"seconds": -1}, "seconds must be positive"),
         ({"memory": "5XB"}, "is not a size"),
-        ({"memory": 1.5}, "memory must be a number of bytes or a text"),
+        ({"memory": 1.5}, "memory must be a number of bytes or a string"),
         ({"budget": 5}, "budget must be a Budget"),
         ({"budget": kk.Budget(), "seconds": 1}, "not both"),
     ):
@@ -94,7 +99,7 @@ def test_memory_that_does_not_suffice_is_said_with_its_figure() -> None:
 
 
 def test_progress_is_shown_told_or_refused(capsys: pytest.CaptureFixture[str]) -> None:
-    hard = kk.complete(120, seed=0, coupling=1.0)
+    hard = kk.generate.complete(120, seed=0, coupling=1.0)
     told: list[int] = []
 
     def tell(done: int, total: int, *, residual: Any, objective: Any) -> None:
@@ -118,22 +123,37 @@ def test_progress_is_shown_told_or_refused(capsys: pytest.CaptureFixture[str]) -
     [
         (lambda: kk.infer("asia.bif"), "infer takes a FactorGraph, got str"),
         (lambda: kk.bounds("asia.bif"), "bounds takes a FactorGraph, got str"),
-        (lambda: kk.certify("asia.bif"), "certify takes a FactorGraph, got str"),
+        (lambda: kk.brackets.certify("asia.bif"), "certify takes a FactorGraph, got str"),
         (lambda: kk.plan("asia.bif"), "plan takes a FactorGraph, got str"),
         (lambda: kk.learn([[0]], ASIA), "learn takes a FactorGraph, got list"),
         (lambda: kk.learn(ASIA, "rows.csv"), "got 'rows.csv'; kk.read_data reads a file"),
         (lambda: kk.evaluate("asia.bif", [[0]]), "evaluate takes a FactorGraph, got str"),
-        (lambda: kk.draw_samples("asia.bif", 3), "draw_samples takes a FactorGraph, got str"),
-        (lambda: kk.draw_samples(ASIA, 2.5), "whole number of at least 0, got 2.5"),
-        (lambda: kk.region_graph("asia.bif", "cvm"), "region_graph takes a FactorGraph, got str"),
-        (lambda: kk.bounds(ASIA, ibound="x"), "ibound must be a whole number or None, got 'x'"),
+        (
+            lambda: kk.learning.draw_samples("asia.bif", 3),
+            "draw_samples takes a FactorGraph, got str",
+        ),
+        (lambda: kk.learning.draw_samples(ASIA, 2.5), "integer of at least 0, got 2.5"),
+        (
+            lambda: kk.regions.region_graph("asia.bif", "cvm"),
+            "region_graph takes a FactorGraph, got str",
+        ),
+        (lambda: kk.bounds(ASIA, ibound="x"), "ibound must be an integer or None, got 'x'"),
         (lambda: kk.infer(ASIA).factor(8), "there is no factor 8; the model has factors 0..7"),
         (lambda: ASIA.scope(-1), "there is no factor -1; the model has factors 0..7"),
         (lambda: ASIA.table("lung"), "there is no factor 'lung'; the model has factors 0..7"),
-        (lambda: kk.query("example:asia", "lung"), r"no file; kk.example\('asia'\) is the bundled"),
+        (
+            lambda: kk.query("example:asia", "lung"),
+            r"not a file; kk.example\('asia'\) is the bundled",
+        ),
         (lambda: kk.read("asia"), "asia: the name has no extension; use one of .uai"),
-        (lambda: kk.infer(ASIA, 3), "method: a text such as 'auto' or an object is needed, got 3"),
-        (lambda: kk.infer(ASIA, kk.MeanField), r"got the class itself; write MeanField\(\)"),
+        (
+            lambda: kk.infer(ASIA, 3),
+            "method: a string such as 'auto' or an object is required, got 3",
+        ),
+        (
+            lambda: kk.infer(ASIA, kk.methods.MeanField),
+            r"got the class itself; write MeanField\(\)",
+        ),
         (lambda: kk.infer(ASIA, evidence="dysp=yes"), "evidence must be a mapping"),
         (lambda: kk.query(ASIA, "lung", evidence=["dysp"]), "evidence must be a mapping"),
         (lambda: kk.query(ASIA, "lung", likelihood=3), "likelihood must be a mapping"),
@@ -168,7 +188,7 @@ def test_cases_without_columns_are_answered_by_the_prior() -> None:
 def test_records_of_the_standard_logging_module(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.DEBUG, logger="kikuchi")
     kk.infer(kk.grid(6, 6, seed=0))
-    kk.infer(kk.complete(12, seed=0, coupling=3.0), "bp:max_iter=2")
+    kk.infer(kk.generate.complete(12, seed=0, coupling=3.0), "bp:max_iter=2")
     kk.learn(COIN, [[1], [0]], "pseudo")
     said = [(r.name, r.levelname, r.getMessage()) for r in caplog.records]
     assert any(n == "kikuchi.methods" and "auto chose jt" in text for n, _, text in said)
@@ -181,7 +201,7 @@ def test_records_of_the_standard_logging_module(caplog: pytest.LogCaptureFixture
 def test_nothing_is_printed_unless_asked_for() -> None:
     script = (
         "import kikuchi as kk, logging\n"
-        "kk.infer(kk.complete(12, seed=0, coupling=3.0), 'bp:max_iter=2')\n"
+        "kk.infer(kk.generate.complete(12, seed=0, coupling=3.0), 'bp:max_iter=2')\n"
         "handlers = logging.getLogger('kikuchi').handlers\n"
         "assert [type(h).__name__ for h in handlers] == ['NullHandler'], handlers\n"
     )
@@ -204,16 +224,16 @@ def test_results_pickle_show_themselves_and_are_short_in_a_terminal() -> None:
         kk.marginal_map(ASIA, ["lung"]),
         kk.sensitivity(ASIA, "lung", "yes", tables=["lung"]),
         kk.bounds(ASIA, seconds=0.2),
-        kk.certify(ASIA),
+        kk.brackets.certify(ASIA),
         kk.learn(COIN, [[1], [0]], "pseudo"),
-        kk.hill_climb(ROWS),
-        kk.pc(ROWS),
+        kk.learning.hill_climb(ROWS),
+        kk.learning.pc(ROWS),
     ]
     for result in results:
         again = pickle.loads(pickle.dumps(result))
         assert repr(again) == repr(result) and len(repr(result)) < 600
         assert "<table" in result._repr_html_(), type(result)
-    for short in (kk.plan(ASIA), kk.draw_samples(ASIA, 100)):
+    for short in (kk.plan(ASIA), kk.learning.draw_samples(ASIA, 100)):
         assert len(repr(short)) < 150 and repr(pickle.loads(pickle.dumps(short))) == repr(short)
 
 
@@ -237,8 +257,8 @@ def test_type_checkers_see_the_public_names(tmp_path: Path) -> None:
         "model: kk.FactorGraph = kk.example('asia')\n"
         "beliefs: kk.Beliefs = kk.infer(model, 'bp', seconds=5, memory='1GB', progress=True)\n"
         "log_z: float | None = beliefs.log_z\n"
-        "fit: kk.Fit = kk.learn(model, [[0] * 8], kk.EM(), seconds=1.0)\n"
-        "bounds: kk.LogZBounds = kk.bounds(model, evidence={'xray': 'yes'}, seconds=1)\n"
+        "fit: kk.Fit = kk.learn(model, [[0] * 8], kk.learning.EM(), seconds=1.0)\n"
+        "bounds: kk.brackets.LogZBounds = kk.bounds(model, evidence={'xray': 'yes'}, seconds=1)\n"
         "wrong: int = kk.infer(model).method\n"
         "kk.bounds(model, second=5)\n" + "".join(f"kk.{name}\n" for name in kk.__all__)
     )
@@ -310,5 +330,5 @@ def test_a_dask_client_shares_the_rows(client: Any, tmp_path: Path) -> None:
 
 
 def test_processes_of_no_known_kind() -> None:
-    with pytest.raises(kk.KikuchiError, match="a whole number, None or a Dask client, got 'two'"):
+    with pytest.raises(kk.KikuchiError, match="an integer, None or a Dask client, got 'two'"):
         kk.predict_proba(ASIA, {"xray": ["yes"]}, ["lung"], processes="two")

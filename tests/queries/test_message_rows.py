@@ -61,7 +61,7 @@ def test_forests_and_large_tables_are_exact() -> None:
         ],
     )
     frame = pd.DataFrame({"x4": [0, 1, None, 0], "x1": [None, 2, 1, 0]})
-    rows = MessageRows(tree, kk.BeliefPropagation())
+    rows = MessageRows(tree, kk.methods.BeliefPropagation())
     found = rows.solve([4, 1], np.array([[0, -1], [1, 2], [-1, 1], [0, 0]], np.int32), _clock())
     assert not found.left.any() and found.converged.all()
     table = kk.predict_proba(tree, frame, method="bp")
@@ -87,7 +87,7 @@ def test_impossible_rows_and_zeros() -> None:
 def test_numbers_out_of_range_are_left_to_runs_with_logarithms() -> None:
     tiny = np.log([[1.0, 1e-150], [1e-150, 1.0]])
     chain = kk.FactorGraph([2] * 3, [((0, 1), tiny), ((1, 2), tiny), ((0,), [0.0, 1.0])], log=True)
-    assert not MessageRows(chain, kk.BeliefPropagation()).in_range
+    assert not MessageRows(chain, kk.methods.BeliefPropagation()).in_range
     frame = pd.DataFrame({"x0": [0, 1], "x2": [1, None]})
     table = kk.predict_proba(chain, frame, method="bp")
     exact = kk.predict_proba(chain, frame, method="exact")
@@ -95,7 +95,7 @@ def test_numbers_out_of_range_are_left_to_runs_with_logarithms() -> None:
 
 
 def test_rows_that_do_not_converge_are_named() -> None:
-    hard = kk.complete(12, seed=0, coupling=3.0)
+    hard = kk.generate.complete(12, seed=0, coupling=3.0)
     frame = pd.DataFrame({"x0": [0, 1, None], "x1": [None, 1, 0]})
     with pytest.warns(UserWarning, match="3 of 3 cases did not converge"):
         table = kk.predict_proba(hard, frame, method="bp:max_iter=3")
@@ -116,10 +116,10 @@ def test_time_ends_with_an_error_and_other_methods_share_it() -> None:
 
 
 def test_which_methods_run_side_by_side() -> None:
-    assert takes(kk.BeliefPropagation(damping=0.2), GRID)
-    assert not takes(kk.BeliefPropagation(schedule="residual"), GRID)
-    assert not takes(kk.BeliefPropagation(mode="max"), GRID)
-    assert not takes(kk.MeanField(), GRID)
+    assert takes(kk.methods.BeliefPropagation(damping=0.2), GRID)
+    assert not takes(kk.methods.BeliefPropagation(schedule="residual"), GRID)
+    assert not takes(kk.methods.BeliefPropagation(mode="max"), GRID)
+    assert not takes(kk.methods.MeanField(), GRID)
 
 
 @pytest.mark.filterwarnings("ignore:.*did not converge")

@@ -74,7 +74,7 @@ def test_processes_give_the_same_table(cases: pd.DataFrame) -> None:
 
 
 def test_many_rows_of_one_pattern_and_many_patterns() -> None:
-    graph = kk.random_graph(9, 0.4, seed=2)
+    graph = kk.generate.random_graph(9, 0.4, seed=2)
     rng = np.random.default_rng(0)
     states = rng.integers(-1, 2, size=(700, 9)).astype(np.int32)
     states[:300, :4] = rng.integers(0, 2, size=(300, 4))
@@ -131,14 +131,14 @@ def test_impossible_cases_are_named_or_left_empty(tmp_path) -> None:
         ({"tbu": ["no"]}, "column 'tbu' is not a variable of the model.*did you mean 'tub'"),
         (
             {"tub": ["no", "maybe"]},
-            "row 1, column 'tub': 'maybe' is no state; the states are no, yes",
+            "row 1, column 'tub': 'maybe' is not a state; the states are no, yes",
         ),
         ({"tub": ["no"], "lung": []}, "different lengths"),
-        ({"tub": [7]}, "row 0, column 'tub': 7 is no state"),
+        ({"tub": [7]}, "row 0, column 'tub': 7 is not a state"),
         (5, "cases of kind int are not taken"),
         ({"tub": "yes"}, r"column 'tub' must be a list of cells, got 'yes'; write \['yes'\]"),
-        ({"tub": ["no", ["yes"]]}, r"row 1, column 'tub': \['yes'\] is no state"),
-        (pd.DataFrame({"tub": ["no", ["yes"]]}), r"row 1, column 'tub': \['yes'\] is no state"),
+        ({"tub": ["no", ["yes"]]}, r"row 1, column 'tub': \['yes'\] is not a state"),
+        (pd.DataFrame({"tub": ["no", ["yes"]]}), r"row 1, column 'tub': \['yes'\] is not a state"),
         (pd.DataFrame({"tub": ["no", "nay"]}, index=[10, 20]), "row 1, column 'tub': 'nay'"),
         (
             pd.DataFrame([["no", "no"]], columns=["tub", "tub"]),

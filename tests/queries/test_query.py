@@ -388,8 +388,8 @@ def test_numbers_that_are_names_are_never_taken_for_places(numbered: kk.FactorGr
     prior = kk.query(numbered)
     joint = kk.query(numbered, joint=["1", "0"])
     assert joint.probability({"1": "1", "0": False}) == pytest.approx(0.18)
-    state = "state 1 is the name of number 0 and the number of '2'"
-    variable = "variable 1 is the name of number 0 and the number of '0'"
+    state = "state 1 is the name at position 0 and the position of '2'"
+    variable = "variable 1 is the name at position 0 and the position of '0'"
     for ask, says in (
         (lambda: kk.query(numbered, "0", evidence={"1": 1}), state),
         (lambda: kk.query(numbered, "0", likelihood={"1": {1: 0.5, "2": 0.5}}), state),
@@ -425,9 +425,9 @@ def test_an_exact_answer_that_is_insisted_upon_is_refused_with_its_price() -> No
 
 def test_models_fits_and_bounds_show_themselves_in_notebooks() -> None:
     assert "smoke" in ASIA._repr_html_() and "states: no, yes" in ASIA._repr_html_()
-    bounds = kk.LogZBounds(lower=1.0, upper=3.0, lower_method="mf", upper_method="trw")
+    bounds = kk.brackets.LogZBounds(lower=1.0, upper=3.0, lower_method="mf", upper_method="trw")
     assert "at most" in bounds._repr_html_() and "2 nats" in bounds._repr_html_()
-    fit = kk.PseudoLikelihood().fit(kk.FactorGraph([2], [((0,), [1, 1])]), [[1], [1], [0]])
+    fit = kk.learning.PseudoLikelihood().fit(kk.FactorGraph([2], [((0,), [1, 1])]), [[1], [1], [0]])
     assert "pseudo" in fit._repr_html_()
     again = pickle.loads(pickle.dumps((ASIA, bounds, fit)))
     assert again[0] == ASIA and repr(again[2]) == repr(fit)

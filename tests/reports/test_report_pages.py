@@ -212,7 +212,7 @@ def test_a_large_grid_stays_below_a_megabyte(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(("count", "folded"), [(200, False), (201, True)])
 def test_more_than_200_variables_are_folded_away(count: int, folded: bool, tmp_path: Path) -> None:
-    beliefs = kk.infer(kk.random_tree(count, seed=1), "bp")
+    beliefs = kk.infer(kk.generate.random_tree(count, seed=1), "bp")
     path = tmp_path / "tree.html"
     infer_report(beliefs, path)
     page = check_self_contained(path)

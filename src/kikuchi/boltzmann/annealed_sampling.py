@@ -368,11 +368,11 @@ class _Work(AnnealedBatches):
             groups = [np.concatenate([batch[p] for batch in self.backward]) for p in parts]
         return bracket(
             self.path.log_z_base,
-            *self.weights,
+            self.weights,
             self.confidence,
             exact_starts=self.exact_starts,
             stopped=self.run.stopped,
-            proven=self.proven.log_sum,
+            certain=(self.proven.log_sum, math.inf),
             groups=groups,
             doubts=self._doubts(),
             starts=_ANNEALED_STARTS if self.annealed else TEMPERED_STARTS,

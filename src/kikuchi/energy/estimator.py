@@ -1,7 +1,4 @@
-"""`EnergyModel`: any energy as an estimator.
-
-Reference: TEH-M12.
-"""
+"""`EnergyModel`: any energy as an estimator (TEH-M12)."""
 
 from __future__ import annotations
 
@@ -23,6 +20,7 @@ from kikuchi.core.progress import phase, silent
 from kikuchi.core.run import Run
 from kikuchi.core.seeds import Seed, generator
 from kikuchi.core.trace import Trace
+from kikuchi.energy import kinds
 from kikuchi.energy.annealing import annealed_log_z
 from kikuchi.energy.defaults import AUTO, FEW_COLUMNS, LINEAR, NETWORK, Recipe, recipe
 from kikuchi.energy.energies import (
@@ -92,20 +90,21 @@ class EnergyModel(FeatureTransformer, TrainedEstimator):
     found, and a density below that of one normal distribution is reported.
 
     >>> rows = np.random.default_rng(0).laplace(size=(1000, 2))
-    >>> model = EnergyModel("linear:expert=logistic", 2, learner="exact", epochs=20, random_state=0)
+    >>> model = EnergyModel("linear:expert=logistic", 2, learner="exact", max_iter=20)
     >>> model.fit(rows).log_z().width
     0.0
     >>> model.transform(rows).shape, model.sample(3, random_state=0).shape
     ((1000, 2), (3, 2))
     """
 
+    kind = kinds.DENSITY
     model_class: ClassVar[Any] = EnergyParameters
 
     energy: str | Callable[..., Any] = option(
         AUTO,
         "Energy: auto, a text such as linear:expert=logistic, or a function of parameters, rows.",
     )
-    n_features: int | None = option(
+    n_components: int | None = option(
         None, "Number of features; none: one per white column, or 32 of a network.", low=1
     )
     _: KW_ONLY
@@ -121,7 +120,9 @@ class EnergyModel(FeatureTransformer, TrainedEstimator):
         "rows a column), along rows of the data (rows), or random directions (random).",
     )
     whiten: str = option("zca", "Whitening of the rows: zca, pca or none.")
-    n_components: int | None = option(None, "Principal components kept, as columns of pca.", low=1)
+    pca_components: int | None = option(
+        None, "Principal components kept, as columns of pca.", low=1
+    )
     validation_fraction: float = option(
         0.05,
         "Fraction of the rows held out (1000 at most; with a network by default 40 or a tenth of "
@@ -129,8 +130,8 @@ class EnergyModel(FeatureTransformer, TrainedEstimator):
         low=0,
         below=1,
     )
-    learning_rate: float = option(0.01, "First rate of the updates.", above=0)
-    optimiser: str = option(
+    learning_rate: float = option(0.01, "Initial learning rate.", above=0)
+    solver: str = option(
         AUTO, 'Optimiser: auto (adam of a network, else sgd), "sgd", or one of optax.'
     )
     schedule: str = option(
@@ -138,7 +139,7 @@ class EnergyModel(FeatureTransformer, TrainedEstimator):
         "Learning rate: auto (cosine of a network, else constant), constant, linear, cosine, "
         '"exponential:factor=0.95", "inverse-time:decay=0.05" or "warmup-cosine".',
     )
-    epochs: int | None = option(  # type: ignore[assignment]
+    max_iter: int | None = option(  # type: ignore[assignment]
         None,
         "Passes over the rows, each in an order of its own; none: 10, or about 3000 updates of a "
         "network.",
@@ -179,7 +180,7 @@ class EnergyModel(FeatureTransformer, TrainedEstimator):
     def _optimiser(self, schedule: str) -> Optimiser:
         """That of the options, or of the recipe: momentum is for sgd."""
         schedule = self._chosen.schedule if schedule == AUTO else schedule
-        if self.optimiser != AUTO:
+        if self.solver != AUTO:
             return super()._optimiser(schedule)
         named = parse_optimiser(self._chosen.optimiser)
         shared: dict[str, Any] = {"momentum": self.momentum} if isinstance(named, Sgd) else {}
@@ -187,7 +188,7 @@ class EnergyModel(FeatureTransformer, TrainedEstimator):
         return replace(named, schedule=schedule, **shared)
 
     def _epochs(self, rows: Any) -> int:
-        return self.epochs or self._chosen.epochs(len(rows), self.batch_size)
+        return self.max_iter or self._chosen.epochs(len(rows), self.batch_size)
 
     def check_patches(self, patches: Patches) -> None:
         """Refuse `patches` that were whitened otherwise than those learnt from."""
@@ -208,9 +209,9 @@ class EnergyModel(FeatureTransformer, TrainedEstimator):
         if reset:
             if len(rows) < 2:
                 raise DataError("1 sample cannot be learnt from; give at least 2 rows")
-            kind, components = self.whiten, self.n_components
+            kind, components = self.whiten, self.pca_components
             if components is not None and kind == "none":
-                raise MethodError("n_components are those of a whitening: give whiten='pca'")
+                raise MethodError("pca_components are those of a whitening: give whiten='pca'")
             self.preparation_ = X.preparation if isinstance(X, Patches) else None
             if self.preparation_ is not None and components is None and kind != "none":
                 # patches without their means vary in one direction less than they have columns
@@ -236,7 +237,7 @@ class EnergyModel(FeatureTransformer, TrainedEstimator):
                 raise MethodError(
                     f"parameters are for energies that are functions, not {energy.text}"
                 )
-            features = self.n_features or self._chosen.features or columns
+            features = self.n_components or self._chosen.features or columns
             values = energy.initial(columns, features, rng)
             if self._start not in STARTS:
                 raise MethodError(f"start is {', '.join(STARTS)}, got {self.start!r}")
@@ -386,7 +387,7 @@ class EnergyModel(FeatureTransformer, TrainedEstimator):
         if few and named and self._chosen is not NETWORK and not callable(self.energy):
             return "leave energy and learner out: so few columns are then learnt by a network"
         if not self.is_square:
-            return "give more epochs or features, or another energy or learner"
+            return "raise max_iter or n_components, or another energy or learner"
         learner = LEARNERS.parse(self._learner)
         if isinstance(learner, ScoreLearner):
             return (
@@ -396,7 +397,7 @@ class EnergyModel(FeatureTransformer, TrainedEstimator):
             )
         if learner.name != "exact":
             return "use learner='exact', which ascends the likelihood"
-        return "use another expert or start, more epochs, or a lower learning_rate"
+        return "use another expert or start, a larger max_iter, or a lower learning_rate"
 
     # ------------------------------------------------------------------ answers
 
@@ -511,7 +512,7 @@ class EnergyModel(FeatureTransformer, TrainedEstimator):
         it was not).
 
         Where the whitening has dropped directions it is the density within those kept, which
-        cannot be compared for different `n_components`.
+        cannot be compared for different `pca_components`.
         """
         white = self._white(X)
         found = self.log_z_ if hasattr(self, "log_z_") else self.log_z()
@@ -566,8 +567,7 @@ class EnergyModel(FeatureTransformer, TrainedEstimator):
         if callable(self.energy):
             raise MethodError("a model whose energy is a function of yours cannot be saved")
         arrays, facts, about = super()._fitted_state()
-        arrays |= prefixed(self.whitening_.arrays(), "whitening")
-        arrays["base_rows"] = self._base_rows
+        arrays |= prefixed(self.whitening_.arrays(), "whitening") | {"base_rows": self._base_rows}
         about["whitening"] = self.whitening_.facts()
         if self.preparation_ is not None:
             arrays |= prefixed(self.preparation_.arrays(), "preparation")

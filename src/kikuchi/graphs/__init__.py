@@ -1,1 +1,7 @@
 """Discrete models as data: factor graphs, directed models, generators and file formats."""
+
+from __future__ import annotations
+
+from kikuchi.core.lazy import public_names
+
+__getattr__, __dir__, __all__ = public_names(__name__, __file__)

@@ -1,1 +1,7 @@
 """Learning the parameters of discrete models from rows of data, with any inference inside."""
+
+from __future__ import annotations
+
+from kikuchi.core.lazy import public_names
+
+__getattr__, __dir__, __all__ = public_names(__name__, __file__)

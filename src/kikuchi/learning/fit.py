@@ -70,7 +70,8 @@ class Fit:
 
         >>> import kikuchi as kk
         >>> coin = kk.FactorGraph([2], [((0,), [1, 1])])
-        >>> print(kk.PseudoLikelihood().fit(coin, [[1], [1], [0]]).report().splitlines()[0])
+        >>> fit = kk.learning.PseudoLikelihood().fit(coin, [[1], [1], [0]])
+        >>> print(fit.report().splitlines()[0])
         pseudo: pseudo-log-likelihood per row -0.636514
         """
         lines = [f"{self.learner}: {self.trace.objective_name} {_number(self.objective)}"]

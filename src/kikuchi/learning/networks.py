@@ -30,7 +30,7 @@ def structure_score(graph: FactorGraph, data: Data, score: str = "bic") -> float
 
     >>> import kikuchi as kk
     >>> rows = kk.Data.of([[a, b, a & b] for a in (0, 1) for b in (0, 1)] * 50)
-    >>> found = kk.hill_climb(rows, "bic")
+    >>> found = kk.learning.hill_climb(rows, "bic")
     >>> round(structure_score(found.graph, rows) - found.score, 9)
     0.0
     """

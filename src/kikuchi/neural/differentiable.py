@@ -25,7 +25,7 @@ from kikuchi.core.arrays import Array, Ints
 from kikuchi.core.budget import Budget
 from kikuchi.core.errors import ImpossibleEvidenceError, MethodError
 from kikuchi.core.extras import extras_named
-from kikuchi.graphs._checks import all_zero_factors
+from kikuchi.graphs.checks import all_zero_factors
 from kikuchi.graphs.factor_graph import Evidence, FactorGraph
 from kikuchi.graphs.traced import TracedGraph
 from kikuchi.methods.method import Method

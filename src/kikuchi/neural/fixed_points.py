@@ -27,7 +27,7 @@ from kikuchi.core.trace import Trace
 from kikuchi.engines.feasibility import require_possible
 from kikuchi.engines.run import MethodRun
 from kikuchi.engines.trees.plan import unconditioned
-from kikuchi.graphs._checks import check_size
+from kikuchi.graphs.checks import check_size
 from kikuchi.graphs.factor_graph import FactorGraph
 from kikuchi.methods.method import EngineMethod, Method
 

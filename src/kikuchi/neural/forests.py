@@ -26,7 +26,7 @@ class ForestSolver(RowsSolver):
 
     >>> import kikuchi as kk
     >>> chain = kk.FactorGraph([2, 2], [((0,), [1, 3]), ((0, 1), [[1, 1], [1, 2]])])
-    >>> solver = ForestSolver(chain, kk.JunctionTree(), kk.Budget())
+    >>> solver = ForestSolver(chain, kk.methods.JunctionTree(), kk.Budget())
     >>> log_z, marginals, _ = solver.beliefs(np.stack([chain.log_tables, 0 * chain.log_tables]))
     >>> np.exp(log_z).round(6).tolist()
     [11.0, 4.0]

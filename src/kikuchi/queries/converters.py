@@ -64,7 +64,8 @@ def _converter(model: Any) -> Callable[[Any], FactorGraph] | None:
         if hasattr(model, "get_slice_nodes"):
             raise ModelError(
                 "pgmpy's networks of two time slices are not taken; write the tables into a "
-                "kk.TwoSliceNetwork(variables, initial, transition), whose unroll() gives a model"
+                "kk.queries.TwoSliceNetwork(variables, initial, transition), whose unroll() gives "
+                "a model"
             )
         if hasattr(model, "get_cpds"):
             return _from_pgmpy_directed

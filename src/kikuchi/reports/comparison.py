@@ -168,7 +168,7 @@ def cheap_exact(
     >>> import kikuchi as kk
     >>> cheap_exact(kk.FactorGraph([2], [((0,), [1, 3])]), None)[0].tolist()
     [0.25, 0.75]
-    >>> cheap_exact(kk.complete(60), None) is None
+    >>> cheap_exact(kk.generate.complete(60), None) is None
     True
     """
     from kikuchi.engines.trees.calibrated import plan

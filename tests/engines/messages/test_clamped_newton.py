@@ -110,7 +110,7 @@ def test_gradient_and_hessian_against_differences(seed: int) -> None:
 
 
 def test_metric_is_the_covariance_of_a_tree() -> None:
-    graph = kk.random_tree(6, seed=1, states=3)
+    graph = kk.generate.random_tree(6, seed=1, states=3)
     exact = kk.infer(graph, "enumerate")
     metric = TreeMetric(graph)
     metric.update(exact.flat_factors, exact.flat_marginals)

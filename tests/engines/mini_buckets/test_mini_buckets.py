@@ -74,9 +74,11 @@ def test_brackets_enumeration_wherever_it_stops(scale: float, zeros: float) -> N
     for number in range(140):
         graph = dense_model(rng, zeros, scale)
         exact = enumerate_exact(graph)[0]
-        least = least_ibound(kk.mini_bucket_plan(graph, 3).graph)
+        least = least_ibound(kk.methods.mini_bucket_plan(graph, 3).graph)
         for ibound in range(least, graph.n_variables + 1):
-            method = kk.WeightedMiniBuckets(ibound=ibound, orders=2, max_iter=(0, 1, 3)[number % 3])
+            method = kk.methods.WeightedMiniBuckets(
+                ibound=ibound, orders=2, max_iter=(0, 1, 3)[number % 3]
+            )
             beliefs = method.run(graph)
             assert beliefs.log_z_upper is not None
             assert beliefs.log_z_upper >= exact - SLACK
@@ -222,6 +224,7 @@ def test_upper_bound_is_the_best_convexified_region_energy(seed: int) -> None:
     mini-buckets, a concave function of beliefs that agree, at its maximum. Exact marginals agree
     too: their value is below it, and above log Z.
     """
+    # TEH-X3
     graph, plan = split_model(seed)
     bound = bound_of(Upper, plan)
     best = minimize(bound.at, bound.start, jac=True, method="L-BFGS-B", options=_PRECISE)
@@ -287,7 +290,7 @@ def test_exact_at_full_width(zeros: float) -> None:
 
 def test_exact_on_trees() -> None:
     for seed in range(10):
-        tree = kk.random_tree(40, seed=seed)
+        tree = kk.generate.random_tree(40, seed=seed)
         exact = kk.infer(tree, "jt")
         beliefs = kk.infer(tree, "wmb:ibound=1")
         assert beliefs.log_z_lower == pytest.approx(exact.log_z, abs=1e-10)
@@ -358,10 +361,10 @@ def test_plans_are_mini_bucket_eliminations(order: str) -> None:
 
 def test_plan_tells_its_price() -> None:
     graph = kk.grid(12, 12, seed=0)
-    small, large = (kk.mini_bucket_plan(graph, ibound) for ibound in (3, 8))
+    small, large = (kk.methods.mini_bucket_plan(graph, ibound) for ibound in (3, 8))
     assert small.entries < large.entries and small.bytes < large.bytes
     assert small.operations < large.operations and small.splits > large.splits
-    observed = kk.mini_bucket_plan(graph, 3, evidence=dict.fromkeys(range(12), 0))
+    observed = kk.methods.mini_bucket_plan(graph, 3, evidence=dict.fromkeys(range(12), 0))
     assert observed.graph.n_variables == 132
 
 
@@ -393,7 +396,7 @@ def test_ibound_below_the_largest_factor_is_refused() -> None:
 
 
 def test_memory_is_refused_before_it_is_taken() -> None:
-    graph = kk.complete(40, seed=0)
+    graph = kk.generate.complete(40, seed=0)
     with pytest.raises(BudgetError, match=r"mini-buckets with i-bound 30 needs .* smaller i-bound"):
         kk.infer(graph, "wmb:ibound=30", budget=Budget(bytes=10**8))
     beliefs = kk.infer(graph, "wmb:max_iter=2", budget=Budget(bytes=4 * 10**6))
@@ -559,14 +562,14 @@ def test_large_ibound_in_the_race_is_affordable() -> None:
     """Orders that are tried share one table, and are fewer where it is large."""
     graph = kk.grid(20, 20, seed=0)
     beliefs = kk.infer(graph, "wmb:ibound=12,max_iter=1")
-    most = successive_halving._MOST_ENTRIES / kk.mini_bucket_plan(graph, 12).entries
+    most = successive_halving._MOST_ENTRIES / kk.methods.mini_bucket_plan(graph, 12).entries
     assert beliefs.diagnostics["orders"] == max(1, int(most)) < 16
 
 
 @pytest.mark.parametrize("seed", range(4))
 def test_clamping_tightens_negative_reweighting(seed: int) -> None:
     """LIU-I17: one positive tree weight bounds from below, and clamping brings the bound nearer."""
-    graph = kk.complete(7, coupling=1.0, seed=seed)
+    graph = kk.generate.complete(7, coupling=1.0, seed=seed)
     exact = kk.infer(graph, "enumerate").log_z
     plain = kk.infer(graph, "wmb:ibound=1,bound=lower").log_z_lower
     clamped = kk.infer(graph, "clamp:method=(wmb:ibound=1,bound=lower),k=2").log_z_lower

@@ -107,7 +107,7 @@ def test_names_and_graphs_without_factors() -> None:
 
 @pytest.mark.parametrize("seed", range(4))
 def test_bp_is_exact_on_trees(seed: int) -> None:
-    tree = kk.random_tree(8, seed=seed, states=2 + seed % 2)
+    tree = kk.generate.random_tree(8, seed=seed, states=2 + seed % 2)
     found = kk.infer(tree, "bp").covariance()
     np.testing.assert_allclose(found, kk.infer(tree, "jt").covariance(), atol=1e-12)
 
@@ -182,6 +182,7 @@ def test_bp_strong_couplings_in_ratios_and_tables() -> None:
 
 @pytest.mark.parametrize("seed", range(4))
 def test_mean_field_equals_finite_differences(seed: int) -> None:  # T9
+    # TEH-T9
     graph = weak_model(seed)
     method = "mf:restarts=0,tol=1e-14"
     numeric = numeric_response(graph, method)
@@ -279,7 +280,7 @@ def test_bad_variables_are_named() -> None:
 def test_dense_and_sparse_solvers_agree(monkeypatch: pytest.MonkeyPatch) -> None:
     from kikuchi.engines.response import linear_response
 
-    graph = kk.complete(12, seed=0, coupling=0.1)
+    graph = kk.generate.complete(12, seed=0, coupling=0.1)
     one = [kk.infer(graph, m).covariance() for m in ("mf", "bp", "tap")]
     monkeypatch.setattr(linear_response, "_DENSE_SIZE", 0)
     monkeypatch.setattr(linear_response, "_COLUMNS", 5)

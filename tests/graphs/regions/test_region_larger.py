@@ -11,8 +11,9 @@ import numpy as np
 import pytest
 from scipy.special import logsumexp
 
-from kikuchi import FactorGraph, complete, grid, infer, random_graph
+from kikuchi import FactorGraph, grid, infer
 from kikuchi.core.errors import KikuchiError, MethodError, ModelError
+from kikuchi.generate import complete, random_graph
 from kikuchi.graphs.regions.builders import region_graph
 from kikuchi.graphs.regions.cycles import grid_windows
 from kikuchi.graphs.regions.hubs import coupling_strength, hub_roots, strong_hubs

@@ -61,7 +61,7 @@ def test_the_error_falls_at_least_quadratically(seed: int) -> None:
 
 def test_the_equations_hold() -> None:
     """Mean field and linear response read backwards from the answer give the data's moments."""
-    truth = kk.complete(4, seed=1, coupling=0.2)
+    truth = kk.generate.complete(4, seed=1, coupling=0.2)
     data = _whole(truth)
     w, b = _weights(OneShot(prior=0.0).fit(truth, data).graph)
     x, p = data.states.astype(float), data.weights
@@ -88,7 +88,7 @@ def test_pairs_without_unary_factors_and_repeated_ones() -> None:
 
 
 def test_copies_of_a_column_need_a_prior() -> None:
-    graph = kk.complete(2)
+    graph = kk.generate.complete(2)
     with pytest.raises(DataError, match="singular"):
         OneShot(prior=0.0).fit(graph, [[0, 0], [1, 1]])
     fit = OneShot().fit(graph, [[0, 0], [1, 1]] * 20)

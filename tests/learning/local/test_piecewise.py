@@ -41,7 +41,7 @@ def test_pieces_maximise_each_factor_alone() -> None:
 
 @pytest.mark.parametrize("seed", range(3))
 def test_bethe_form_is_maximum_likelihood_on_trees(seed: int) -> None:
-    tree = kk.random_tree(7, seed=seed, states=3)
+    tree = kk.generate.random_tree(7, seed=seed, states=3)
     rows = _rows(tree, 500, seed)
     fit = Piecewise(prior=0.0).fit(tree, rows)
     tables = enumerate_exact(fit.graph)[2]
@@ -61,7 +61,7 @@ def test_bethe_form_is_a_fixed_point_on_loops() -> None:
 
 
 def test_reweighted_form_is_a_fixed_point() -> None:
-    graph = kk.complete(5, seed=2, coupling=0.4, field=0.2)
+    graph = kk.generate.complete(5, seed=2, coupling=0.4, field=0.2)
     rows = _rows(graph, 2000)
     from kikuchi.graphs.appearances import uniform_appearances
 

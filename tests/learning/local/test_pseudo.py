@@ -64,6 +64,7 @@ def test_the_gradient_is_the_slope_of_the_value(seed: int) -> None:
 
 def test_the_gradient_is_data_counts_minus_one_flip_counts() -> None:
     """TEH-L10 (2.64): J times the difference of the data and the data with one cell redrawn."""
+    # TEH-T29
     graph = kk.grid(2, 3, seed=1)
     states = _rows(graph, 25)
     gradient = LocalConfigurations(graph, Data.of(states, graph)).value_and_gradient(
@@ -85,7 +86,7 @@ def test_the_gradient_is_data_counts_minus_one_flip_counts() -> None:
 
 
 def test_blankets_in_tables_by_sorting_and_by_row_agree(monkeypatch: pytest.MonkeyPatch) -> None:
-    graph = kk.complete(8, seed=2)
+    graph = kk.generate.complete(8, seed=2)
     data = Data.of(_rows(graph, 200), graph)
     tables = np.array(graph.log_tables)
     in_tables = LocalConfigurations(graph, data)
@@ -194,7 +195,7 @@ def test_odd_models() -> None:
 
 
 def test_refusals() -> None:
-    graph = kk.complete(5)
+    graph = kk.generate.complete(5)
     with pytest.raises(DataError, match="does not say the state of 1"):
         PseudoLikelihood().fit(graph, [[0, -1, 0, 0, 0]])
     rows = np.random.default_rng(0).integers(0, 2, (500, 5))

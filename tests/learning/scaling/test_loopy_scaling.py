@@ -77,6 +77,7 @@ def test_golden_closed_form_of_the_triangle() -> None:
 
 @pytest.mark.parametrize("seed", range(5))
 def test_edges_as_regions_give_the_closed_form(seed: int) -> None:
+    # TEH-T24
     rng = np.random.default_rng(seed)
     cards = rng.integers(2, 4, size=5)
     pairs = [(i, j) for j in range(5) for i in range(j) if rng.random() < 0.8]
@@ -93,6 +94,7 @@ def test_edges_as_regions_give_the_closed_form(seed: int) -> None:
 
 @pytest.mark.parametrize("seed", range(5))
 def test_exact_on_a_junction_tree(seed: int) -> None:
+    # TEH-T24
     graph = random_model(np.random.default_rng(seed), n=6, n_factors=8, max_order=3, max_card=3)
     rows = samples(graph, 100, seed)
     loopy = LoopyScalingML(regions="junction-tree", smoothing=1.0, tol=1e-12).fit(graph, rows)
@@ -122,7 +124,7 @@ def test_joint_marginals_observed_on_a_base_model(regions: str, tol: float) -> N
 
 def test_the_walk_on_a_junction_tree_is_that_of_ups_jt() -> None:
     graph = kk.grid(3, 3, seed=0)
-    regions = kk.region_graph(graph, "junction-tree")
+    regions = kk.regions.region_graph(graph, "junction-tree")
     tour = region_tour(regions)
     assert len(tour.sends) == 2 * len(ScalingTree(graph, kk.Budget()).separators)
     assert sorted(tour.sends.tolist()) == list(range(len(regions.edges)))
@@ -130,7 +132,7 @@ def test_the_walk_on_a_junction_tree_is_that_of_ups_jt() -> None:
 
 @pytest.mark.parametrize("regions", ["faces", "blocks:2x3", "junction:3", "cvm", "loops:4"])
 def test_every_edge_is_sent_along_in_a_sweep(regions: str) -> None:
-    found = kk.region_graph(kk.grid(3, 3, seed=0), regions)
+    found = kk.regions.region_graph(kk.grid(3, 3, seed=0), regions)
     tour = region_tour(found)
     assert set(tour.sends.tolist()) == set(range(len(found.edges)))
     assert len(set(tour.visits.tolist())) == len(found.regions)
@@ -244,7 +246,7 @@ def test_targets_that_no_distribution_has_in_one_region() -> None:
 
 
 def test_regions_beyond_the_memory_are_refused() -> None:
-    graph = kk.complete(16, seed=0)
+    graph = kk.generate.complete(16, seed=0)
     with pytest.raises(BudgetError):
         LoopyScalingML(regions="junction-tree").fit(
             graph, np.zeros((1, 16), dtype=int), budget=kk.Budget(bytes=10**5)

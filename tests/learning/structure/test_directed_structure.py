@@ -196,7 +196,7 @@ def test_fitted_tables_and_graph_texts(rows: Data) -> None:
     counts = rows.counts([1, 2, 3]) + 1.0
     np.testing.assert_allclose(net.table(3), counts / counts.sum(axis=2, keepdims=True))
     for text in ("hill-climb", "hill-climb:bdeu", "pc"):
-        graph = kk.graph_from_text(text, rows)
+        graph = kk.learning.graph_from_text(text, rows)
         assert graph.is_directed and graph.table(0).min() > 0
 
 

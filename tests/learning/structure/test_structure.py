@@ -74,6 +74,7 @@ def test_smoothed_pair_tables_are_those_of_added_rows() -> None:
 @pytest.mark.parametrize("seed", range(4))
 def test_no_other_spanning_tree_has_a_greater_likelihood(seed: int) -> None:
     """T43, over all 125 trees of 5 variables, each fitted by counting apart from the library."""
+    # TEH-T43
     rows = dependent_rows(seed)
     data = Data.of(rows)
     ours = mean_log_score(chow_liu(rows), data)  # the tables are normalised: log Z = 0
@@ -158,7 +159,7 @@ def test_cliques_grow_from_edges_to_the_junction_tree() -> None:
         assert max(map(len, cliques)) <= size
         assert all(any(set(c) <= limit for limit in limits) for c in cliques)
         assert not any(set(c) < set(d) for c in cliques for d in cliques)
-        kk.RegionGraph.junction_graph(truth, cliques)  # checks itself
+        kk.regions.RegionGraph.junction_graph(truth, cliques)  # checks itself
 
 
 def test_the_first_growth_is_the_one_of_greatest_information() -> None:

@@ -14,7 +14,7 @@ from kikuchi.engines.run import MethodRun, Solution, Step
 from kikuchi.graphs.binary import boltzmann_graph, couplings_and_fields, spins_to_bits
 from kikuchi.graphs.factor_graph import FactorGraph
 from kikuchi.methods.method import Method, option
-from kikuchi.methods.plug_in_scaling import ScalingPath, plug_in_scaling
+from kikuchi.methods.plug_in import ScalingPath, plug_in_scaling
 from kikuchi.methods.registry import parse_method
 from kikuchi_experiments import figures
 from kikuchi_experiments.aggregate import Claims, holds

@@ -20,15 +20,15 @@ from kikuchi.beliefnets.kernels.states import set_inputs, xi_step
 from kikuchi.core.arrays import U4, Array, Ints
 from kikuchi.core.compiled import njit
 from kikuchi.engines.mean_field.kernels.mixture_mean_field import (
-    _LEAST,
-    _count,
-    _dot,
-    _log_overlap,
-    _smooth,
+    LEAST,
+    count_overlap,
     information,
+    log_overlap,
     overlaps,
     set_scales,
     set_weights,
+    smooth,
+    smoothed_dot,
 )
 from kikuchi.engines.mean_field.mixture import Mixture
 
@@ -235,8 +235,15 @@ def _mixing_field(w: Mixture, m: int, first: int) -> float:
     field = np.log(max(on, _TINY)) - np.log(max(off, _TINY))
     for k in range(len(w.weights)):
         if w.weights[k] > 0.0:
-            _count(w.overlap, w.disjoint, k, m, _dot(w.smoothing, w.q, k, m, first, first + 2), -1)
-            outside = _log_overlap(w.overlap, w.disjoint, k, m)
+            count_overlap(
+                w.overlap,
+                w.disjoint,
+                k,
+                m,
+                smoothed_dot(w.smoothing, w.q, k, m, first, first + 2),
+                -1,
+            )
+            outside = log_overlap(w.overlap, w.disjoint, k, m)
             if outside > -np.inf:
                 step = w.smoothing[k, first + 1] - w.smoothing[k, first]
                 field -= np.exp(w.log_scale[k] + outside) * step
@@ -252,7 +259,7 @@ def _set_products(w: Mixture, plain: PlainProducts) -> bool:
         for k in range(n):
             products[m, k] = 1.0
             for f in range(len(dots)):
-                dots[f, m, k] = _dot(w.smoothing, w.q, m, k, 2 * f, 2 * f + 2)
+                dots[f, m, k] = smoothed_dot(w.smoothing, w.q, m, k, 2 * f, 2 * f + 2)
                 products[m, k] *= dots[f, m, k]
                 if dots[f, m, k] < _SMALLEST and w.weights[m] > 0.0 and w.weights[k] > 0.0:
                     return False
@@ -292,13 +299,13 @@ def _smooth_unit(w: Mixture, m: int, f: int, plain: PlainProducts, further: bool
         on *= np.sqrt(ratio)
     largest = max(off, on)
     if 0.0 < largest < np.inf:
-        smoothing[m, 2 * f] = max(off / largest, _LEAST) if q[m, 2 * f] > 0.0 else off / largest
+        smoothing[m, 2 * f] = max(off / largest, LEAST) if q[m, 2 * f] > 0.0 else off / largest
         on /= largest
-        smoothing[m, 2 * f + 1] = max(on, _LEAST) if q[m, 2 * f + 1] > 0.0 else on
+        smoothing[m, 2 * f + 1] = max(on, LEAST) if q[m, 2 * f + 1] > 0.0 else on
     mass = 0.0
     for k in range(len(weights)):
         if weights[k] > 0.0:
-            dots[f, m, k] = _dot(smoothing, q, m, k, 2 * f, 2 * f + 2)
+            dots[f, m, k] = smoothed_dot(smoothing, q, m, k, 2 * f, 2 * f + 2)
             products[m, k] *= dots[f, m, k]
             mass += weights[k] * products[m, k]
             if dots[f, m, k] < _SMALLEST:
@@ -331,7 +338,7 @@ def _few_units_sweep(
             w.q[m, 2 * f + 1], w.q[m, 2 * f] = new, 1.0 - new
             for k in range(n):
                 if weights[k] > 0.0:
-                    dots[f, k, m] = _dot(w.smoothing, w.q, k, m, 2 * f, 2 * f + 2)
+                    dots[f, k, m] = smoothed_dot(w.smoothing, w.q, k, m, 2 * f, 2 * f + 2)
                     products[k, m] *= dots[f, k, m]
                     if dots[f, k, m] < _SMALLEST:
                         return -1.0
@@ -411,12 +418,12 @@ def ascend(
                     if n > 1:
                         for k in range(n):
                             if weights[r, k] > 0.0:
-                                inside = _dot(w.smoothing, q, k, m, 2 * f, 2 * f + 2)
-                                _count(overlap, disjoint, k, m, inside, 1)
+                                inside = smoothed_dot(w.smoothing, q, k, m, 2 * f, 2 * f + 2)
+                                count_overlap(overlap, disjoint, k, m, inside, 1)
                 if n > 1:
                     for m in range(n):
                         if weights[r, m] > 0.0:
-                            _smooth(w, m, 2 * f, 2 * f + 2)
+                            smooth(w, m, 2 * f, 2 * f + 2)
             sweeps += 1
             settled = (
                 n == 1 or sweeps < _PLAIN or not settled or change <= tol or sweeps == max_sweeps

@@ -51,7 +51,7 @@ def certify(
         from kikuchi.reports.answer_pages import certify_page, python_call
 
         given = {"evidence": observed} if observed else {}
-        call = python_call(model, "proof = kk.certify", **given, alpha=alpha)
+        call = python_call(model, "proof = kk.brackets.certify", **given, alpha=alpha)
         certify_page(answer, model=model, certified=certificate.holds, python=call).write(
             path, command
         )

@@ -135,38 +135,39 @@ def beta_steps(betas: int | ArrayLike, schedule: Schedule = "linear") -> Array:
 
 def bracket(
     base: float,
-    up: Array,
-    down: Array,
+    weights: tuple[Array, Array],
     confidence: float,
     *,
     exact_starts: bool,
     stopped: str,
-    proven: float = -math.inf,
-    ceiling: float = math.inf,
+    certain: tuple[float, float] = (-math.inf, math.inf),
     groups: Sequence[Array] = (),
     doubts: Sequence[str] = (),
     starts: str = TEMPERED_STARTS,
 ) -> LogZ:
-    """Return the bracket of chains with log weights `up` (forward) and `down` (reverse).
+    """Return the bracket of chains with these log weights.
 
     Parameters
     ----------
     base : log Z of the base.
-    up, down : log weights; `down` may be empty.
+    weights : log weights of the forward chains and of the reverse ones, which may be empty.
     confidence : probability that log Z is to be in the bracket.
     exact_starts : whether reverse chains began at independent samples of the model.
     stopped : why no further chains were run.
-    proven, ceiling : lower and upper bounds on log Z that hold for certain.
-    groups : the parts of `down` that began in different ways. The largest of their upper ends is
-        taken, as chains that do not mix agree only by chance.
+    certain : lower and upper bound on log Z that hold for certain.
+    groups : the parts of the reverse chains that began in different ways. The largest of their
+        upper ends is taken, as chains that do not mix agree only by chance.
     doubts : what makes the starts of the reverse chains doubtful.
     starts : how reverse chains began that did not begin at exact samples, and what the upper end
         then depends on.
 
-    >>> found = bracket(1.0, np.zeros(99), np.zeros(99), 0.95, exact_starts=True, stopped="batches")
+    >>> even = (np.zeros(99), np.zeros(99))
+    >>> found = bracket(1.0, even, 0.95, exact_starts=True, stopped="batches")
     >>> round(found.lower, 2), found.estimate, round(found.upper, 2)
     (0.97, 1.0, 1.03)
     """
+    up, down = weights
+    proven, ceiling = certain
     outside = 0.5 * (1.0 - confidence) if len(down) else 1.0 - confidence
     forward = WeightMean(up, outside)
     reasons = forward.doubts("forward")

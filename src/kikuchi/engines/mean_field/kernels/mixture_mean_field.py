@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 _U = np.uint64
 _ONE, _TWO = _U(1), _U(2)
-_LEAST = 1e-300  # where q is above zero r must be, or its logarithm is not finite
+LEAST = 1e-300  # where q is above zero r must be, or its logarithm is not finite
 
 
 @njit(cache=True, error_model="numpy")
@@ -52,7 +52,8 @@ def _field(g: GraphArrays, q: Array, number: int, field: Array, scratch: Array) 
                     for x in range(card):
                         field[x] += p * log_tables[start + y * other_step + x * step]
         else:
-            _contract(cards, scopes, state_offsets, log_tables, start, lo, hi, edge, q, scratch)
+            part = (start, lo, hi, edge)
+            _contract(cards, scopes, state_offsets, log_tables, part, q, scratch)
             for x in range(card):
                 field[x] += scratch[x]
 
@@ -84,11 +85,13 @@ def overlaps(first: Ints, w: Mixture) -> None:
             overlap[m, k] = 0.0
             disjoint[m, k] = 0
             for v in range(len(first) - 1):
-                _count(overlap, disjoint, m, k, _dot(smoothing, q, m, k, first[v], first[v + 1]), 1)
+                inside = smoothed_dot(smoothing, q, m, k, first[v], first[v + 1])
+                count_overlap(overlap, disjoint, m, k, inside, 1)
 
 
 @njit(cache=True, error_model="numpy")
-def _dot(smoothing: Array, q: Array, m: int, k: int, first: int, last: int) -> float:
+def smoothed_dot(smoothing: Array, q: Array, m: int, k: int, first: int, last: int) -> float:
+    """Return the factor of one variable in pi(m, k): its smoothing under the distribution of k."""
     total = 0.0
     for x in range(first, last):
         total += smoothing[m, x] * q[k, x]
@@ -96,7 +99,7 @@ def _dot(smoothing: Array, q: Array, m: int, k: int, first: int, last: int) -> f
 
 
 @njit(cache=True, error_model="numpy")
-def _count(overlap: Array, disjoint: Ints, m: int, k: int, value: float, sign: int) -> None:
+def count_overlap(overlap: Array, disjoint: Ints, m: int, k: int, value: float, sign: int) -> None:
     """Take the factor of one variable into pi(m, k), or out of it."""
     if value > 0.0:
         overlap[m, k] += sign * np.log(value)
@@ -105,7 +108,7 @@ def _count(overlap: Array, disjoint: Ints, m: int, k: int, value: float, sign: i
 
 
 @njit(cache=True, error_model="numpy")
-def _log_overlap(overlap: Array, disjoint: Ints, m: int, k: int) -> float:
+def log_overlap(overlap: Array, disjoint: Ints, m: int, k: int) -> float:
     """ln pi(m, k), or of its part that was not taken out."""
     return -np.inf if disjoint[m, k] > 0 else overlap[m, k]
 
@@ -116,13 +119,13 @@ def _log_mass(weights: Array, overlap: Array, disjoint: Ints, m: int) -> float:
     top = -np.inf
     for k in range(len(weights)):
         if weights[k] > 0.0:
-            top = max(top, _log_overlap(overlap, disjoint, m, k))
+            top = max(top, log_overlap(overlap, disjoint, m, k))
     if top == -np.inf:
         return top
     total = 0.0
     for k in range(len(weights)):
         if weights[k] > 0.0:
-            total += weights[k] * np.exp(_log_overlap(overlap, disjoint, m, k) - top)
+            total += weights[k] * np.exp(log_overlap(overlap, disjoint, m, k) - top)
     return float(top + np.log(total))
 
 
@@ -173,7 +176,7 @@ def set_weights(w: Mixture, bounds: Array) -> None:
             value = bounds[m] + smoothed(w, m) + log_scale[m]
             for k in range(n):
                 if weights[k] > 0.0:
-                    value -= np.exp(log_scale[k] + _log_overlap(overlap, disjoint, k, m))
+                    value -= np.exp(log_scale[k] + log_overlap(overlap, disjoint, k, m))
         gains[m] = value
         top = max(top, value)
     if top == -np.inf:
@@ -210,7 +213,7 @@ def sweep(
                 largest = max(largest, _move(g, alive, w, v, m, temperature, field, scratch))
         for m in range(n):
             if w.weights[m] > 0.0:
-                _smooth(w, m, first, last)
+                smooth(w, m, first, last)
     set_scales(w)
     component_bounds(g, w.q, temperature, bounds, scratch)
     set_weights(w, bounds)
@@ -240,8 +243,10 @@ def _move(
         field[x - first] = field[x - first] / temperature + np.log(r) if usable else -np.inf
     for k in range(n):
         if weights[k] > 0.0:
-            _count(overlap, disjoint, k, m, _dot(smoothing, q, k, m, first, last), -1)
-            outside = _log_overlap(overlap, disjoint, k, m)
+            count_overlap(
+                overlap, disjoint, k, m, smoothed_dot(smoothing, q, k, m, first, last), -1
+            )
+            outside = log_overlap(overlap, disjoint, k, m)
             if outside > -np.inf:
                 penalty = np.exp(log_scale[k] + outside)
                 for x in range(first, last):
@@ -262,26 +267,28 @@ def _move(
             q[m, x] = p
     for k in range(n):
         if weights[k] > 0.0:
-            _count(overlap, disjoint, k, m, _dot(smoothing, q, k, m, first, last), 1)
+            count_overlap(overlap, disjoint, k, m, smoothed_dot(smoothing, q, k, m, first, last), 1)
     return change
 
 
 @njit(cache=True, error_model="numpy")
-def _smooth(w: Mixture, m: int, first: int, last: int) -> None:
+def smooth(w: Mixture, m: int, first: int, last: int) -> None:
     """r_m(x) = q_m(x) / sum_k a_k pi^v(m, k) q_k(x), its largest entry scaled to 1, and lambda."""
     weights, q, smoothing, log_scale, overlap, disjoint, _, row = w
     n = len(weights)
     top = -np.inf
     for k in range(n):
         if weights[k] > 0.0:
-            _count(overlap, disjoint, m, k, _dot(smoothing, q, m, k, first, last), -1)
-            top = max(top, _log_overlap(overlap, disjoint, m, k))
+            count_overlap(
+                overlap, disjoint, m, k, smoothed_dot(smoothing, q, m, k, first, last), -1
+            )
+            top = max(top, log_overlap(overlap, disjoint, m, k))
     largest = 0.0
     if top > -np.inf:
         row[: last - first] = 0.0
         for k in range(n):
             if weights[k] > 0.0:
-                share = weights[k] * np.exp(_log_overlap(overlap, disjoint, m, k) - top)
+                share = weights[k] * np.exp(log_overlap(overlap, disjoint, m, k) - top)
                 for x in range(first, last):
                     row[x - first] += share * q[k, x]
         for x in range(first, last):
@@ -292,8 +299,8 @@ def _smooth(w: Mixture, m: int, first: int, last: int) -> None:
     if 0.0 < largest < np.inf:
         for x in range(first, last):
             value = row[x - first] / largest
-            smoothing[m, x] = max(value, _LEAST) if q[m, x] > 0.0 else value
+            smoothing[m, x] = max(value, LEAST) if q[m, x] > 0.0 else value
     for k in range(n):
         if weights[k] > 0.0:
-            _count(overlap, disjoint, m, k, _dot(smoothing, q, m, k, first, last), 1)
+            count_overlap(overlap, disjoint, m, k, smoothed_dot(smoothing, q, m, k, first, last), 1)
     log_scale[m] = np.log(weights[m]) - _log_mass(weights, overlap, disjoint, m)

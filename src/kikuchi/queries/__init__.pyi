@@ -1,0 +1,2 @@
+from kikuchi.queries.answers import JointDistribution as JointDistribution
+from kikuchi.queries.dynamic import TwoSliceNetwork as TwoSliceNetwork

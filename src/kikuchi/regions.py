@@ -1,0 +1,7 @@
+"""Region graphs for generalised belief propagation, and the builders that `regions=` names."""
+
+from __future__ import annotations
+
+from kikuchi.core.lazy import public_names
+
+__getattr__, __dir__, __all__ = public_names(__name__, __file__)
