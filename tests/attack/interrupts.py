@@ -213,13 +213,13 @@ def _named_model(folder: Path) -> Any:
 
 
 LEARN = "learn {inputs}/rows.csv -g {inputs}/model.uai -o out.uai --checkpoint state --resume"
-TRAIN = "train rbm {inputs}/rows.csv --hidden 3 --batch 20 --out out.safetensors --resume"
+TRAIN = "fit rbm {inputs}/rows.csv --n-components 3 --batch-size 20 --out out.safetensors --resume"
 REPRODUCE = "reproduce HOJ-E11 --resume kept.jsonl"
 REST = "--json answer.json -q"
 VICTIMS = {
     "learn pcd": command(f"{LEARN} -l pcd:max_iter=20,batch=20 {REST}", _tables),
     "learn gradient": command(f"{LEARN} -l gradient:tol=1e-9 {REST}", _tables),
-    "train": command(f"{TRAIN} --epochs 40 {REST}", _machine),
+    "train": command(f"{TRAIN} --max-iter 40 {REST}", _machine),
     "reproduce": command(f"{REPRODUCE} --processes 1 --seeds 20 {REST}", _cases),
     "reproduce, workers": command(f"{REPRODUCE} --processes 2 --seeds 20 {REST}", _cases, 10),
     **{

@@ -113,7 +113,7 @@ def test_a_cell_is_one_state_through_every_door(
         )
     for name, door in doors.items():
         if state is None:
-            with pytest.raises(KikuchiError, match="is no state"):
+            with pytest.raises(KikuchiError, match="is not a state"):
                 door()
         else:
             assert door() == pytest.approx(seen[state] / seen[-1], rel=1e-9), name
@@ -136,7 +136,7 @@ def test_commands_read_cells_by_the_same_rule(tmp_path: Path, cell: str, weight:
     predict = ["predict", str(model), str(source), "-o", str(out)]
     for words in (predict, ["evaluate", str(model), str(source)]):
         done = run.invoke(app, words)
-        assert done.exit_code == 2 and "'maybe' is no state" in " ".join(done.output.split())
+        assert done.exit_code == 2 and "'maybe' is not a state" in " ".join(done.output.split())
 
 
 def test_columns_go_by_name_and_else_by_place_through_every_door(tmp_path: Path) -> None:
@@ -170,9 +170,11 @@ def test_a_number_that_is_a_name_and_a_position_is_refused_by_both() -> None:
     graph = kk.FactorGraph([2], [((0,), [0.9, 0.1])], names=["v"], states=[["1", "2"]])
     frame = pd.DataFrame({"v": [1, 1]})
     for read in (kk.Data.of(frame).matched, lambda g: kk.Data.of(frame, g)):
-        with pytest.raises(DataError, match="column v: 1 is the name of number 0 and the number"):
+        with pytest.raises(
+            DataError, match="column v: 1 is the name at position 0 and the position"
+        ):
             read(graph)
-    with pytest.raises(DataError, match="column 'v': state 1 is the name of number 0"):
+    with pytest.raises(DataError, match="column 'v': state 1 is the name at position 0"):
         kk.predict_proba(graph, frame)
     as_texts = frame.astype(str)
     assert kk.Data.of(as_texts, graph).states.tolist() == [[0], [0]]
@@ -186,7 +188,7 @@ def test_truth_values_are_names() -> None:
     frame = pd.DataFrame({"v": [True, False]})
     assert kk.Data.of(frame, graph).states.tolist() == [[0], [1]]
     other = kk.FactorGraph([2], [], names=["v"], states=[["yes", "no"]])
-    with pytest.raises(DataError, match=r"row 0, column v: True is no state; known: yes"):
+    with pytest.raises(DataError, match=r"row 0, column v: True is not a state; known: yes"):
         kk.Data.of(frame, other)
 
 

@@ -14,6 +14,7 @@ from scipy.stats import norm, qmc
 from sklearn.base import ClassifierMixin
 from sklearn.utils.multiclass import check_classification_targets
 
+from kikuchi.bayesnn import kinds
 from kikuchi.bayesnn.bound import ClassData
 from kikuchi.bayesnn.estimator import BayesianNetworkEstimator, Trivial
 from kikuchi.bayesnn.fitting import NetworkProblem
@@ -66,6 +67,7 @@ class BayesianMLPClassifier(ClassifierMixin, BayesianNetworkEstimator, ClassResu
     (True, True)
     """
 
+    kind = kinds.CLASSIFIER
     prior: Literal["single", "grouped", "ard", "nrd"] = option(
         "grouped",
         "Weights that share a precision: single, grouped, ard (by input) or nrd (by nodes).",

@@ -15,6 +15,7 @@ from numpy.typing import ArrayLike
 from scipy.stats import norm
 from sklearn.base import RegressorMixin
 
+from kikuchi.bayesnn import kinds
 from kikuchi.bayesnn.bound import EvidenceBound, GammaDensity, RegressionData
 from kikuchi.bayesnn.estimator import BayesianNetworkEstimator, Trivial
 from kikuchi.bayesnn.fitting import NetworkProblem
@@ -84,6 +85,7 @@ class BayesianMLPRegressor(
     Reference: LAW-M6, LAW-I18, LAW-I21.
     """
 
+    kind = kinds.REGRESSOR
     _: KW_ONLY
     scale: Literal["plain", "root", "log"] = option(
         "plain", "Scale on which the noise is Gaussian: plain, root (for counts) or log."

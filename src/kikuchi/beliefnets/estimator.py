@@ -10,6 +10,7 @@ from typing import Any, ClassVar, Literal, NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike
 
+from kikuchi.beliefnets import kinds
 from kikuchi.beliefnets.learning import BoundRule, relevance, switched_off
 from kikuchi.beliefnets.likelihood import (
     annealed_likelihood,
@@ -106,6 +107,7 @@ class SigmoidBeliefNetwork(_NetworkResults, FeatureTransformer, TrainedEstimator
     ((200, 2), (3, 4))
     """
 
+    kind = kinds.SIGMOID
     model_class: ClassVar[Any] = SigmoidNetwork
 
     hidden_layer_sizes: tuple[int, ...] | list[int] | int | str = option(
@@ -142,10 +144,10 @@ class SigmoidBeliefNetwork(_NetworkResults, FeatureTransformer, TrainedEstimator
         "rows one by one (third-order, tree-mf), and ard, take the first.",
         low=1,
     )
-    learning_rate: float = option(0.1, "First rate of the updates.", above=0)
+    learning_rate: float = option(0.1, "Initial learning rate.", above=0)
     schedule: str = option("cosine", "How the rate changes, as of every trained estimator.")
     solver: str = option("adam", 'Optimiser: "sgd", or one of optax such as "adam:b1=0.8".')
-    batch_size: int = option(50, "Rows of each update.", low=1)
+    batch_size: int = option(50, "Number of rows per update.", low=1)
     max_iter: int | None = option(  # type: ignore[assignment]
         None,
         "Maximum number of passes over the rows; none: as many as 4000 updates take (1000 "

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -11,7 +11,10 @@ from kikuchi.beliefnets.estimator import SigmoidBeliefNetwork
 from kikuchi.beliefnets.threshold import ThresholdNetworkClassifier
 from kikuchi.core import text
 from kikuchi.core.arrays import Array
-from kikuchi.training.answer import MeasuredAnswer
+from kikuchi.core.errors import MethodError
+from kikuchi.core.page import Sections
+from kikuchi.training.answer import MeasuredAnswer, training_picture
+from kikuchi.training.workflow import DataSet, LogZSettings, Workflow
 
 _MOST_JUDGED = 500  # rows whose bounds are measured
 _MOST_SAMPLED = 100  # rows whose likelihood is estimated by draws
@@ -35,10 +38,13 @@ class BeliefEvaluation(MeasuredAnswer):
     measures: dict[str, float] = field(default_factory=dict)
     notes: dict[str, str] = field(default_factory=dict)
 
-    @property
-    def kind(self) -> str:
-        """Class of the estimator."""
-        return type(self.estimator).__name__
+    subtitle: ClassVar[str] = "A network of binary causes trained on rows of data"
+
+    def figures(self) -> Sections:
+        """The bound over time; of images also samples and features by layer."""
+        from kikuchi.beliefnets.figures import pictures
+
+        return {"Training": [training_picture(self.estimator)], "Pictures": pictures(self)}
 
     def facts(self) -> list[tuple[str, str]]:
         """The data, the network, how the training went, and what was measured."""
@@ -139,3 +145,35 @@ def _measure_bounds(found: BeliefEvaluation, seed: int, annealed: bool, new: boo
         found.measures["annealed, from above"] = high
         for name in ("annealed, from below", "annealed, from above"):
             found.notes[name] = f"limits at {between.confidence:.0%} confidence"
+
+
+class BeliefWorkflow(Workflow):
+    """Belief networks are measured by bounds and, if asked, annealed likelihoods."""
+
+    settings: ClassVar[Any] = LogZSettings
+
+    def check(self, estimator: Any, settings: Any) -> None:
+        """Refuse other words of --log-z."""
+        settings.check()
+        if settings.log_z == "exact":
+            raise MethodError("belief networks have Z = 1; leave --log-z exact out")
+
+    def measure(self, estimator: Any, data: DataSet, settings: Any) -> BeliefEvaluation:
+        """Measure bounds of the rows and of rows held out."""
+        return evaluate(
+            estimator, data.rows, data.held_out, shape=data.shape, source=data.source,
+            seed=data.seed, annealed=settings.log_z == "ais",
+        )  # fmt: skip
+
+    def score(self, estimator: Any, data: DataSet) -> BeliefEvaluation:
+        """Measure bounds of other rows."""
+        return evaluate(estimator, data.rows, shape=data.shape, source=data.source, new=True)
+
+
+class ThresholdWorkflow(Workflow):
+    """Classifiers of threshold units are measured by errors."""
+
+    def measure(self, estimator: Any, data: DataSet, settings: Any) -> BeliefEvaluation:
+        """Measure errors on the rows and on rows held out."""
+        labels = data.targets, data.held_out_targets
+        return evaluate(estimator, data.rows, data.held_out, labels=labels, source=data.source)

@@ -11,6 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 from numpy.typing import ArrayLike
 
+from kikuchi.beliefnets import kinds
 from kikuchi.beliefnets.noisy_or_bounds import DiagnosisModel, FindingBracket
 from kikuchi.core.arrays import Array
 from kikuchi.core.errors import DataError
@@ -132,6 +133,7 @@ class NoisyOrNetwork(FeatureTransformer, TrainedEstimator):
     (True, True)
     """
 
+    kind = kinds.NOISY_OR
     model_class: ClassVar[Any] = NoisyOrParameters
     file_layout: ClassVar[Mapping[str, str]] = {
         "parameters/prior": "causes",
@@ -145,7 +147,7 @@ class NoisyOrNetwork(FeatureTransformer, TrainedEstimator):
         None, "Data above it are 1 and others 0; none: data are 0 and 1 already."
     )
     solver: str = option("adam", 'Optimiser: "sgd", or one of optax such as "adam:b1=0.8".')
-    max_iter: int = option(100, "Passes over the rows, each in an order of its own.", low=1)
+    max_iter: int = option(100, "Number of passes over the rows, each shuffled.", low=1)
 
     @constructor
     def from_parameters(

@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 from sklearn.base import ClassifierMixin
 
+from kikuchi.beliefnets import kinds
 from kikuchi.core.arrays import Array, Ints
 from kikuchi.core.errors import DataError, MethodError
 from kikuchi.core.interrupts import safe_interrupts
@@ -171,6 +172,7 @@ class ThresholdNetworkClassifier(ClassifierMixin, Estimator):  # type: ignore[mi
     True
     """
 
+    kind = kinds.THRESHOLD
     file_kind: ClassVar[str] = "threshold-network"
 
     hidden_layer_sizes: int | tuple[int, ...] | list[int] | str = option(
@@ -229,7 +231,9 @@ class ThresholdNetworkClassifier(ClassifierMixin, Estimator):  # type: ignore[mi
         stored = bool(np.all(self.training_errors_ == 0))
         whole = run.stopped in ("iterations", "diverged")
         stopped = "converged" if stored and whole else "iterations" if whole else run.stopped
-        remarks = [] if whole else [f"stopped early ({run.stopped}): the best so far is kept"]
+        remarks = (
+            [] if whole else [f"stopped early ({run.stopped}): the best result so far is used"]
+        )
         if not stored:
             worst = int(self.training_errors_.max())
             remarks.append(f"not all training rows are stored: up to {worst} of {len(rows)} wrong")
@@ -287,8 +291,8 @@ class ThresholdNetworkClassifier(ClassifierMixin, Estimator):  # type: ignore[mi
     def plain_options(self) -> dict[str, Any]:
         """As of every estimator, with layers as a list."""
         options = super().plain_options()
-        if isinstance(options["hidden"], tuple):
-            options["hidden"] = list(options["hidden"])
+        if isinstance(options["hidden_layer_sizes"], tuple):
+            options["hidden_layer_sizes"] = list(options["hidden_layer_sizes"])
         return options
 
     file_layout: ClassVar[Mapping[str, str]] = {

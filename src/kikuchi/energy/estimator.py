@@ -1,7 +1,4 @@
-"""`EnergyModel`: any energy as an estimator.
-
-Reference: TEH-M12.
-"""
+"""`EnergyModel`: any energy as an estimator (TEH-M12)."""
 
 from __future__ import annotations
 
@@ -23,6 +20,7 @@ from kikuchi.core.progress import phase, silent
 from kikuchi.core.run import Run
 from kikuchi.core.seeds import Seed, generator
 from kikuchi.core.trace import Trace
+from kikuchi.energy import kinds
 from kikuchi.energy.annealing import annealed_log_z
 from kikuchi.energy.defaults import AUTO, FEW_COLUMNS, LINEAR, NETWORK, Recipe, recipe
 from kikuchi.energy.energies import (
@@ -99,6 +97,7 @@ class EnergyModel(FeatureTransformer, TrainedEstimator):
     ((1000, 2), (3, 2))
     """
 
+    kind = kinds.DENSITY
     model_class: ClassVar[Any] = EnergyParameters
 
     energy: str | Callable[..., Any] = option(
@@ -131,7 +130,7 @@ class EnergyModel(FeatureTransformer, TrainedEstimator):
         low=0,
         below=1,
     )
-    learning_rate: float = option(0.01, "First rate of the updates.", above=0)
+    learning_rate: float = option(0.01, "Initial learning rate.", above=0)
     solver: str = option(
         AUTO, 'Optimiser: auto (adam of a network, else sgd), "sgd", or one of optax.'
     )
@@ -568,8 +567,7 @@ class EnergyModel(FeatureTransformer, TrainedEstimator):
         if callable(self.energy):
             raise MethodError("a model whose energy is a function of yours cannot be saved")
         arrays, facts, about = super()._fitted_state()
-        arrays |= prefixed(self.whitening_.arrays(), "whitening")
-        arrays["base_rows"] = self._base_rows
+        arrays |= prefixed(self.whitening_.arrays(), "whitening") | {"base_rows": self._base_rows}
         about["whitening"] = self.whitening_.facts()
         if self.preparation_ is not None:
             arrays |= prefixed(self.preparation_.arrays(), "preparation")

@@ -13,6 +13,7 @@ import numpy as np
 from kikuchi.core.arrays import Array
 from kikuchi.core.errors import MethodError
 from kikuchi.core.options import option
+from kikuchi.energy import kinds
 from kikuchi.energy.energies import ENERGIES, Energy, LinearExperts, shapes_of
 from kikuchi.energy.estimator import EnergyModel
 
@@ -30,6 +31,7 @@ class ExpertICA(EnergyModel):
     ((4, 2), (4,))
     """
 
+    kind = kinds.EXPERTS
     energy: str = option(
         "linear",
         "Energy of the features: linear (linear:contrast=12 for patches and sounds), topographic, "
@@ -53,7 +55,7 @@ class ExpertICA(EnergyModel):
         'Learning rate: "constant", "linear", "cosine", "exponential:factor=0.95", '
         '"inverse-time:decay=0.05" or "warmup-cosine".',
     )
-    max_iter: int = option(10, "Passes over the rows, each in an order of its own.", low=1)
+    max_iter: int = option(10, "Number of passes over the rows, each shuffled.", low=1)
 
     judged_columns: ClassVar[int] = 0
 

@@ -24,6 +24,7 @@ from kikuchi.core.errors import DataError
 from kikuchi.core.interrupts import safe_interrupts
 from kikuchi.core.options import option
 from kikuchi.core.seeds import generator
+from kikuchi.flows import kinds
 from kikuchi.flows.densities import (
     BaseFloor,
     FlowDensity,
@@ -78,6 +79,7 @@ class FlowClassifier(ClassifierMixin, FlowOptions):  # type: ignore[misc]
     Reference: LIU-X6.
     """
 
+    kind = kinds.CLASSIFIER
     n_components: int | None = option(
         None,
         "Gaussians (density latent) or flows (density mixture) of each class; none: chosen by "

@@ -21,6 +21,7 @@ from kikuchi.core.options import option
 from kikuchi.core.run import Run
 from kikuchi.core.seeds import Seed, generator
 from kikuchi.engines.loops.iterate import iterate
+from kikuchi.flows import kinds
 from kikuchi.flows.densities import (
     BaseFloor,
     FlowDensity,
@@ -506,6 +507,7 @@ class FlowMixture(_FlowEstimator):
     Reference: LIU-M13, LIU-L9.
     """
 
+    kind = kinds.MIXTURE
     n_components: int | None = option(
         None, "Number of flows; none: chosen by held-out rows.", low=1
     )
@@ -539,6 +541,7 @@ class LatentMixtureFlow(_FlowEstimator):
     Reference: LIU-M14, LIU-L10.
     """
 
+    kind = kinds.FLOW
     form: ClassVar[Literal["mixture", "latent"]] = "latent"
 
     n_components: int | None = option(

@@ -27,6 +27,7 @@ from kikuchi.core.named_arrays import from_json_array, json_array
 from kikuchi.core.options import option
 from kikuchi.core.run import Run
 from kikuchi.engines.loops.state import Held, State
+from kikuchi.flows import kinds
 from kikuchi.flows.bijections import FLOWS
 from kikuchi.flows.densities import FlowDensity, FlowSpec, drawn_rows, evaluate_joint, in_parts
 from kikuchi.flows.learning import HeldOutScores, MaximisationStep, responsibilities
@@ -165,6 +166,7 @@ class FlowHMM(_FlowChainFit, HMM):
     Reference: LIU-M15, LIU-X7.
     """
 
+    kind = kinds.CHAIN
     file_kind: ClassVar[str] = "flow-hidden-markov"
 
     _: KW_ONLY
@@ -185,7 +187,7 @@ class FlowHMM(_FlowChainFit, HMM):
     inner_max_iter: int = option(4, "Passes over the rows per maximisation step.", low=1)
     learning_rate: float = option(2e-3, "Rate of the updates of the flows.", above=0)
     weight_decay: float = option(1e-3, "Decay of the flows towards the identity.", low=0)
-    batch_size: int = option(256, "Rows of each update.", low=1)
+    batch_size: int = option(256, "Number of rows per update.", low=1)
     noise: float = option(
         0.01, "Gaussian noise on rows while learning, in deviations of the columns.", low=0
     )
@@ -197,7 +199,7 @@ class FlowHMM(_FlowChainFit, HMM):
     )
     patience: int = option(3, "Rounds without a better held-out score before the end.", low=1)
     threads: int | None = option(
-        1, "Threads of matrix products; none: as libraries choose.", low=1, high=1024
+        1, "Threads of matrix products; none: chosen by the libraries.", low=1, high=1024
     )
 
     def _check_options(self) -> None:

@@ -31,6 +31,7 @@ from kikuchi.core.budget import Budget
 from kikuchi.core.errors import DataError
 from kikuchi.core.options import option
 from kikuchi.core.seeds import Seed, generator
+from kikuchi.flows import kinds
 from kikuchi.flows.options import PreparedEstimator
 from kikuchi.flows.preparation import Dequantisation, padded
 from kikuchi.flows.two_sample import TwoSampleTest, mmd_test, nearest_neighbour_test
@@ -221,6 +222,7 @@ class TransportGenerator(PreparedEstimator):
     Reference: LIU-M16.
     """
 
+    kind = kinds.TRANSPORT
     model_class: ClassVar[Any] = GeneratorNetwork
 
     n_components: int | None = option(
@@ -244,9 +246,9 @@ class TransportGenerator(PreparedEstimator):
     validation_fraction: float = option(0.1, "Fraction of the rows held out.", low=0, below=1)
     patience: int = option(20, "Epochs without a better held-out score before the end.", low=1)
     solver: str = option("adam", "Optimiser of optax, or sgd.")
-    learning_rate: float = option(2e-3, "First rate of the updates.", above=0)
-    weight_decay: float = option(1e-5, "Strength of the decay of weights towards 0.", low=0)
-    batch_size: int = option(128, "Rows of each update.", low=2)
+    learning_rate: float = option(2e-3, "Initial learning rate.", above=0)
+    weight_decay: float = option(1e-5, "Weight decay.", low=0)
+    batch_size: int = option(128, "Number of rows per update.", low=2)
     max_iter: int = option(100, "Passes over the rows at most.", low=1)
 
     def _begin(self, rows: Array, rng: np.random.Generator) -> GeneratorNetwork:

@@ -49,7 +49,7 @@ class BadCellError(ValueError):
     """A cell that is not a state: its row, from 0, the cell, and the reason if it is ambiguous."""
 
     def __init__(self, row: int, cell: Any, reason: str = "") -> None:
-        super().__init__(reason or f"{cell!r} is no state")
+        super().__init__(reason or f"{cell!r} is not a state")
         self.row, self.cell, self.reason = row, cell, reason
 
 

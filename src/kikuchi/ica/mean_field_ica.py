@@ -1,7 +1,4 @@
-r"""`MeanFieldICA`: noisy ICA by mean field EM as a scikit-learn estimator.
-
-Reference: HOJ-I20, HOJ-L6, HOJ-L8, HOJ-M7.
-"""
+r"""`MeanFieldICA`: noisy ICA by mean field EM (HOJ-I20, HOJ-L6, HOJ-L8, HOJ-M7)."""
 
 from __future__ import annotations
 
@@ -20,6 +17,7 @@ from kikuchi.core.log import warn_caller
 from kikuchi.core.methods import instance_method
 from kikuchi.core.options import option
 from kikuchi.core.trace import Trace
+from kikuchi.ica import kinds
 from kikuchi.ica.adaptation import adapt_priors, better_separation
 from kikuchi.ica.em import Rules, expectation, maximisation
 from kikuchi.ica.estimator import IcaEstimator, drawn_seeds
@@ -75,6 +73,7 @@ class MeanFieldICA(IcaEstimator):
     True
     """
 
+    kind = kinds.MEAN_FIELD
     n_components: int | None = option(
         None, "Number of sources; as many as channels by default.", low=1
     )
@@ -288,14 +287,14 @@ class MeanFieldICA(IcaEstimator):
     def _warn(self, best: RestartFit, asked: int, tol: float, better: Sequence[str]) -> None:
         texts = []
         if self.stopped_ in CUT_SHORT:
-            texts.append(f"stopped early ({self.stopped_}): the best so far is kept")
+            texts.append(f"stopped early ({self.stopped_}): the best result so far is used")
         elif best.stopped == "unresolved":
             sources = [] if best.precision is None else best.precision.open_sources
             if sources:
                 texts.append(
                     "not converged: at the optimum the samples do not tell source "
                     f"{', '.join(map(str, sources))} from others (see doubt_); give more samples, "
-                    "or ask for fewer sources"
+                    "or request fewer sources"
                 )
             if best.open_noise:
                 where = " (see noise_error_)" if best.precision is not None else " (at its floor)"
@@ -573,10 +572,9 @@ def _is_smooth(prior: SourcePrior, learned: str) -> bool:
     """Whether a prior has a density on the whole line that gradients can follow: a log-concave one,
     or a mixture that is not learned.
     """
-    if not prior.is_proper or prior.support != "real" or prior.states is not None:
-        return False
+    smooth = prior.is_proper and prior.support == "real" and prior.states is None
     fixed = isinstance(prior, MixturePrior) and not is_learned(prior, learned)
-    return prior.log_concave or fixed
+    return smooth and (prior.log_concave or fixed)
 
 
 def _channel_variances(noise: Array) -> Array:

@@ -367,10 +367,10 @@ def _fault(graph: FactorGraph, v: int, error: BadCellError, label: str) -> str:
     if graph.states is None:
         count = int(graph.cardinalities[v])
         return (
-            f"{label}: {error.cell!r} is no state; the model has no names of its {count} states: "
-            f"write numbers from 0 to {count - 1}"
+            f"{label}: {error.cell!r} is not a state; the model has no names of its {count} "
+            f"states: write numbers from 0 to {count - 1}"
         )
-    return f"{label}: {error.cell!r} is no state; known: {', '.join(graph.states[v])}"
+    return f"{label}: {error.cell!r} is not a state; known: {', '.join(graph.states[v])}"
 
 
 def _categories(column: Any) -> tuple[str, ...]:

@@ -206,7 +206,7 @@ def train_messages(
 
 def _checked_rounds(iterations: int) -> int:
     if iterations != int(iterations) or iterations < 1:
-        raise MethodError(f"iterations must be a whole number of at least 1, got {iterations!r}")
+        raise MethodError(f"iterations must be an integer of at least 1, got {iterations!r}")
     return int(iterations)
 
 

@@ -169,7 +169,7 @@ def predict_file(
             restless += int(np.count_nonzero(~found.converged))
             report(rows, 0, residual=None, objective=None)
     if not rows:
-        raise DataError(f"{source}: there are names of columns but no rows")
+        raise DataError(f"{source}: there are column names but no rows")
     text = method if isinstance(method, str) else method.text
     means = _mean_targets(graph, asked, total / max(rows - dead, 1))
     return Prediction(rows, dead, tuple(columns), text, restless, means, tuple(first_cases))
@@ -248,7 +248,7 @@ def _reading(path: PathName, graph: FactorGraph) -> Iterator[tuple[list[str], It
     suffix = _check_ending(path, "cases")
     place = Path(path)
     if not place.is_file():
-        raise DataError(f"{path}: there is no such file")
+        raise DataError(f"{path}: no such file")
     if suffix == ".parquet":
         with _parquet(path) as file:
             yield list(file.schema_arrow.names), _parquet_chunks(place, file)

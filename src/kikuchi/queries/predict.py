@@ -455,5 +455,5 @@ def _inferred_row(
 def _late(done: int, total: int, clock: Clock) -> BudgetError:
     return BudgetError(
         f"{done} of {total} distinct cases were answered when the {clock.budget.seconds:g} seconds "
-        "were over; allow more seconds or ask for fewer cases"
+        "were over; allow more seconds or request fewer cases"
     )

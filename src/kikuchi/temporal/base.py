@@ -174,7 +174,7 @@ class SequenceEstimator(Estimator):
     def _sequence_run(self, name: str) -> Run:
         trace = TrainingTrace()
         trace.objective_name, trace.residual_name = name, _RESIDUAL
-        return Run(Budget(seconds=self.seconds).start(), self._told(), trace)
+        return Run(Budget(seconds=self.seconds).start(), self._progress_callback(), trace)
 
     def _work(self, model: Any, sequences: Sequences, method: str) -> Any:
         """What learns from a model on: a state with `step`, `now` and `failure`."""

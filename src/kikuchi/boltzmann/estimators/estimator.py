@@ -1,7 +1,4 @@
-"""What the estimators of machines share: data as states of units, free energies, samples, files.
-
-Reference: TEH-I11, WH-I1, WH-M1.
-"""
+"""What the estimators of machines share: states, energies, files (TEH-I11, WH-I1, WH-M1)."""
 
 from __future__ import annotations
 

@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 
+from kikuchi.boltzmann import kinds
 from kikuchi.boltzmann.estimators.estimator import Array, MachineEstimator, RestrictedMachine
 from kikuchi.boltzmann.layers import Layers
 from kikuchi.boltzmann.machine import Machine
@@ -48,15 +49,14 @@ class RateCodedRBM(RestrictedMachine, MachineEstimator):
     True
     """
 
+    kind = kinds.RATE_RBM
     visible_replicas: int = option(10, "Binary units that one visible unit stands for.", low=1)
     hidden_replicas: int = option(100, "Binary units that one hidden unit stands for.", low=1)
     nonnegative: bool = option(False, "Hold weights at 0 or above: features become local parts.")
     learning_rate: float = option(2.5e-4, "First rate of weights between replicas.", above=0)
     bias_factor: float = option(2.0, "Rate of biases as a multiple of that of weights.", low=0)
-    momentum: float = option(
-        0.95, "Fraction of the velocity that sgd keeps; 0 for other optimisers.", low=0, below=1
-    )
-    max_iter: int = option(250, "Passes over the rows, each in an order of its own.", low=1)
+    momentum: float = option(0.95, "Momentum of sgd; 0 for other optimisers.", low=0, below=1)
+    max_iter: int = option(250, "Number of passes over the rows, each shuffled.", low=1)
     scale: float | None = option(
         None, "Standard deviation of the first weights; none: as suits the signs.", low=0
     )

@@ -19,6 +19,7 @@ from kikuchi.core.interrupts import safe_interrupts
 from kikuchi.core.options import option
 from kikuchi.core.seeds import generator
 from kikuchi.engines.loops.iterate import iterate
+from kikuchi.ica import kinds
 from kikuchi.ica.bayesian.search import PruningSearch, SearchOptions
 from kikuchi.ica.bayesian.sources import Mixing, Mixtures, source_posterior, tuples_of
 from kikuchi.ica.bayesian.updates import Hyperpriors
@@ -62,6 +63,7 @@ class BayesianICA(IcaEstimator):
     (2, (300, 2))
     """
 
+    kind = kinds.BAYESIAN
     n_components: int | None = option(
         None, "Largest number of sources; none takes one per sensor, 5 at most.", low=1
     )
@@ -77,7 +79,7 @@ class BayesianICA(IcaEstimator):
         "Learn the density of each source as well, beginning with `prior`; densities that are "
         "wrong keep phantom sources alive.",
     )
-    prune: Literal["bound", "relevance", "none"] = option(
+    pruning: Literal["bound", "relevance", "none"] = option(
         "bound",
         "bound removes the least relevant source as long as the bound gains by it, relevance "
         "removes sources whose column has shrunk to its prior, none keeps all.",
@@ -126,7 +128,7 @@ class BayesianICA(IcaEstimator):
         centre, unit = self._unit_of(samples)
         data = ((samples - centre) / unit).T
         tuples_of(n_sources, Mixtures.shared(self.prior, 1).means.shape[1])
-        names = ("prior", "adapt", "prune", "n_init", "max_iter", "inner_max_iter", "tol")
+        names = ("prior", "adapt", "pruning", "n_init", "max_iter", "inner_max_iter", "tol")
         options = SearchOptions(
             **{name: getattr(self, name) for name in names},
             hyperpriors=Hyperpriors(*relevance_prior, *noise_prior, self.mean_precision),

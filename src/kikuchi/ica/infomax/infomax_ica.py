@@ -19,6 +19,7 @@ from kikuchi.core.interrupts import safe_interrupts
 from kikuchi.core.options import option
 from kikuchi.core.seeds import generator
 from kikuchi.engines.loops.iterate import iterate
+from kikuchi.ica import kinds
 from kikuchi.ica.estimator import IcaEstimator
 from kikuchi.ica.infomax.ascent import CausalAscent, InfomaxAscent, OvercompleteAscent, SquareAscent
 from kikuchi.ica.infomax.densities import find_density
@@ -61,6 +62,7 @@ class InfomaxICA(IcaEstimator):
     (True, (2, 2))
     """
 
+    kind = kinds.INFOMAX
     n_components: int | None = option(
         None,
         "Number of sources; none takes one per sensor, fewer keep the strongest principal "
@@ -158,13 +160,13 @@ class InfomaxICA(IcaEstimator):
         if idle.size:
             names = ", ".join(map(str, idle))
             self.warnings_.append(
-                f"collapsed: always 0, with columns where they began, are sources {names}; ask for "
-                "fewer sources or give less noise"
+                f"collapsed: always 0, with columns where they began, are sources {names}; "
+                "request fewer sources or give less noise"
             )
             self.converged_ = False
         alike = np.abs(np.triu(self.mixing_.T @ self.mixing_, 1))
         if (alike > _ALIKE).any():
-            self.warnings_.append("two columns have become one: ask for fewer sources")
+            self.warnings_.append("two columns have become one: request fewer sources")
 
     # ------------------------------------------------------------------ using
 
@@ -181,7 +183,7 @@ class InfomaxICA(IcaEstimator):
         check_is_fitted(self)
         if len(self.components_) != self.n_features_in_:
             raise MethodError(
-                f"InfomaxICA: a density of the data needs as many sources as sensors, got "
+                "InfomaxICA: a density of the data needs as many sources as sensors, got "
                 f"{len(self.components_)} sources and {self.n_features_in_} sensors"
             )
         densities = [find_density(name) for name in self.densities_]

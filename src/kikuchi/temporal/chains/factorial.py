@@ -13,6 +13,7 @@ from kikuchi.core.log import warn_caller
 from kikuchi.core.methods import constructor
 from kikuchi.core.options import option
 from kikuchi.engines.loops.state import State
+from kikuchi.temporal import kinds
 from kikuchi.temporal.base import ChainEstimator, Fitted, total_log_likelihood
 from kikuchi.temporal.chains.emissions import add, variance_floor
 from kikuchi.temporal.chains.exact import exact_chains
@@ -108,6 +109,7 @@ class FactorialHMM(ChainEstimator, Fitted[HiddenChains]):
     Reference: HOJ-X1, HOJ-M5, LAW-I24.
     """
 
+    kind = kinds.FACTORIAL
     file_kind: ClassVar[str] = "factorial-markov"
 
     n_states: tuple[int, ...] | list[int] = option((2, 2), "Number of states of each chain.")
@@ -378,6 +380,7 @@ class FrameHoppingHMM(FactorialHMM):
     Reference: LAW-M10, LAW-I24.
     """
 
+    kind = kinds.HOPPING
     file_kind: ClassVar[str] = "frame-hopping-markov"
 
     lags: tuple[int, ...] | list[int] = option(

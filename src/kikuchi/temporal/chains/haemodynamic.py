@@ -16,6 +16,7 @@ from scipy.stats import gamma
 
 from kikuchi.core.arrays import Array
 from kikuchi.core.options import option
+from kikuchi.temporal import kinds
 from kikuchi.temporal.base import Fitted, RowsEstimator
 from kikuchi.temporal.chains.inference import chain_posterior, chain_row_scores, sample_chain
 from kikuchi.temporal.sequences import Sequences
@@ -143,6 +144,7 @@ class HaemodynamicHMM(RowsEstimator, Fitted[BloodModel]):
     Reference: HOJ-X4.
     """
 
+    kind = kinds.BLOOD
     file_kind: ClassVar[str] = "haemodynamic-markov"
 
     lags: int = option(8, "Frames that the response lasts.", low=1, high=10)

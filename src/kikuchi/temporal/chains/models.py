@@ -12,6 +12,7 @@ import numpy as np
 from kikuchi.core.arrays import Array, Ints
 from kikuchi.core.errors import DataError
 from kikuchi.core.options import option
+from kikuchi.temporal import kinds
 from kikuchi.temporal.base import ChainEstimator, Fitted
 from kikuchi.temporal.chains.emissions import (
     CategoricalEmission,
@@ -136,6 +137,7 @@ class HMM(ChainEstimator, Fitted[HiddenMarkov]):
     Reference: HOJ-M5.
     """
 
+    kind = kinds.CHAIN
     file_kind: ClassVar[str] = "hidden-markov"
 
     n_states: int = option(2, "Number of states.", low=1)

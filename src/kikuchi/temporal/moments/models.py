@@ -17,6 +17,7 @@ from kikuchi.core.errors import DataError, MethodError
 from kikuchi.core.options import option
 from kikuchi.core.seeds import Seed, generator
 from kikuchi.engines.sites.kernels.half_line import probit_gain
+from kikuchi.temporal import kinds
 from kikuchi.temporal.kernels.moments import probit_pass, probit_refit
 from kikuchi.temporal.moments.emissions import EMISSIONS, ScalarEmission
 from kikuchi.temporal.moments.inference import (
@@ -98,6 +99,7 @@ class ProbitFilter(ClassifierMixin, Estimator, _ProbitFit):  # type: ignore[misc
     Reference: HOJ-M13, HOJ-I23.
     """
 
+    kind = kinds.PROBIT
     file_kind: ClassVar[str] = "probit-filter"
 
     drift: float = option(0.0, "Variance of the steps of each weight between labels.", low=0)

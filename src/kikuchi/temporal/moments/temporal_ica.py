@@ -21,6 +21,7 @@ from kikuchi.core.methods import constructor
 from kikuchi.core.options import option
 from kikuchi.engines.sites.kernels.densities import laplace_of
 from kikuchi.engines.sites.propagation import SiteModel, propagate
+from kikuchi.temporal import kinds
 from kikuchi.temporal.base import Fitted, RowsEstimator, total_log_likelihood
 from kikuchi.temporal.kernels import information as info_kernels
 from kikuchi.temporal.kernels.information import CanonicalChain
@@ -314,6 +315,7 @@ class TemporalICA(RowsEstimator, Fitted[LaplaceWalks]):
     Reference: HOJ-M14, HOJ-I24.
     """
 
+    kind = kinds.WALKS
     file_kind: ClassVar[str] = "temporal-ica"
 
     n_components: int = option(2, "Number of sources.", low=1)

@@ -13,6 +13,7 @@ from kikuchi.core.errors import DataError, MethodError
 from kikuchi.core.methods import constructor
 from kikuchi.core.options import option
 from kikuchi.core.seeds import Seed
+from kikuchi.temporal import kinds
 from kikuchi.temporal.ascent import SeriesAscent
 from kikuchi.temporal.base import Fitted, SequenceEstimator, total_log_likelihood
 from kikuchi.temporal.gaussian import is_positive
@@ -89,6 +90,7 @@ class LinearGaussianSSM(SequenceEstimator, Fitted[StateSpace]):
     Reference: HOJ-M5, HOJ-M6, HOJ-I6, HOJ-I7.
     """
 
+    kind = kinds.SSM
     file_kind: ClassVar[str] = "state-space"
 
     n_components: int = option(1, "Dimensions of the state.", low=1)
