@@ -367,8 +367,8 @@ def _fault(graph: FactorGraph, v: int, error: BadCellError, label: str) -> str:
     if graph.states is None:
         count = int(graph.cardinalities[v])
         return (
-            f"{label}: {error.cell!r} is not a state; the model has no names of its {count} states: "
-            f"write numbers from 0 to {count - 1}"
+            f"{label}: {error.cell!r} is not a state; the model has no names of its {count} "
+            f"states: write numbers from 0 to {count - 1}"
         )
     return f"{label}: {error.cell!r} is not a state; known: {', '.join(graph.states[v])}"
 
