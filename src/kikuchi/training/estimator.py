@@ -105,7 +105,7 @@ def validate_data(estimator: Any, X: Any, *arguments: Any, **options: Any) -> An
     return validation.validate_data(estimator, X, *arguments, **{"order": "C"} | options)
 
 
-_OTHER_NAMES = {  # of scikit-learn, hmmlearn and others
+OTHER_NAMES = {  # of scikit-learn, hmmlearn and others
     "n_components": ("n_states", "hidden_layer_sizes"),
     "n_hidden": ("n_components", "hidden_layer_sizes"),
     "n_sources": ("n_components",),
@@ -193,7 +193,7 @@ class Estimator(FitResults, BaseEstimator):  # type: ignore[misc]
         known = [f.name for f in dataclasses.fields(cls) if f.init]
         unknown = next((name for name in options if name not in known), None)
         if unknown is not None:
-            here = [name for name in _OTHER_NAMES.get(unknown, ()) if name in known]
+            here = [name for name in OTHER_NAMES.get(unknown, ()) if name in known]
             hint = f"it is called {here[0]} here" if here else suggestion(unknown, known)
             raise UnknownOptionError(f"{cls.__name__} has no option {unknown!r}; {hint}")
         made: Self = super().__new__(cls)

@@ -290,8 +290,8 @@ def test_adapted_mixtures_are_the_best():
 def test_toy_of_the_source_document(seed):
     """LAW-E19: the phantom is off, directions and noise are right, two sources win by 23 nats."""
     mixing, _, samples = toy(seed)
-    three = BayesianICA(3, "sparse", prune="none", **LAWRENCE).fit(samples)
-    two = BayesianICA(2, "sparse", prune="none", **LAWRENCE).fit(samples)
+    three = BayesianICA(3, "sparse", pruning="none", **LAWRENCE).fit(samples)
+    two = BayesianICA(2, "sparse", pruning="none", **LAWRENCE).fit(samples)
     assert np.log10(three.relevance_[-1]) == pytest.approx(3.18, abs=0.02)
     assert (three.relevance_[:-1] < 100).all()
     assert cosines(mixing, three.mixing_).min() > 0.997
@@ -306,7 +306,7 @@ def test_number_of_sources_is_found_both_ways():
     """LAW-L12, LAW-T19."""
     _, sources, samples = toy(1)
     for prune in ("bound", "relevance"):
-        found = BayesianICA(3, "sparse", prune=prune, **LAWRENCE).fit(samples)
+        found = BayesianICA(3, "sparse", pruning=prune, **LAWRENCE).fit(samples)
         assert found.n_components_ == 2
         assert found.mixing_.shape == (3, 2)
         assert found.relevance_[2] == pytest.approx(found.prior_relevance_, rel=0.05)
@@ -437,7 +437,7 @@ def test_ctrl_c_keeps_the_best_so_far(monkeypatch):
         ({"prior": "spiky"}, "spiky"),
         ({"prior": ([1.0], [0.0], [-1.0])}, "positive"),
         ({"prior": ([1.0, 1.0], [0.0], [1.0])}, "three rows"),
-        ({"prune": "hard"}, "prune"),
+        ({"pruning": "hard"}, "pruning"),
         ({"unit": -1.0}, "unit"),
         ({"relevance_prior": 3.0}, "relevance_prior"),
         ({"noise_prior": (0.0, 1.0)}, "noise_prior"),
