@@ -33,12 +33,14 @@ def bayesian_network(
 
     Parameters
     ----------
-    variables : number of states of each variable, or a mapping from names to a number of states
-        or to the names of the states.
-    tables : for each variable its parents and its conditional probability table, with one axis
-        for each parent and the variable itself as the last axis, so that every row sums to 1; or
-        cell by cell, as a mapping from states of the parents to probabilities, such as
-        `{"no": 0.1, "yes": [0.2, 0.8]}`.
+    variables : Sequence[int] or Mapping[str, int or Sequence[str]]
+        Number of states of each variable, or a mapping from names to a number of states or to the
+        names of the states.
+    tables : Mapping[Any, tuple[Sequence[Variable], array-like or Mapping[Any, Any]]]
+        For each variable its parents and its conditional probability table, with one axis for each
+        parent and the variable itself as the last axis, so that every row sums to 1; or cell by
+        cell, as a mapping from states of the parents to probabilities, such as `{"no": 0.1, "yes":
+        [0.2, 0.8]}`.
 
     >>> net = bayesian_network(
     ...     {"rain": ["no", "yes"], "wet": ["no", "yes"]},

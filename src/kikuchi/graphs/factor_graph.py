@@ -57,13 +57,17 @@ class FactorGraph:
 
     Parameters
     ----------
-    cardinalities : number of states of each variable, each at least 1.
-    factors : pairs (scope, table); a scope is a sequence of variable numbers or names, a table
-        anything that NumPy can shape into the cardinalities of the scope. Entries are weights
-        >= 0, or their logarithms with `log=True`.
-    names, states : optional names of the variables and of each variable's states.
-    children : for directed models, the child variable of each factor: table a is then
-        p(child | the rest of its scope), and every variable is the child of one factor.
+    cardinalities : array of int
+        Number of states of each variable, each at least 1.
+    factors : Iterable[tuple[Sequence[Variable], array-like]]
+        Pairs (scope, table); a scope is a sequence of variable numbers or names, a table anything
+        that NumPy can shape into the cardinalities of the scope. Entries are weights >= 0, or their
+        logarithms with `log=True`.
+    names, states
+        Optional names of the variables and of each variable's states.
+    children : Sequence[Variable], optional
+        For directed models, the child variable of each factor: table a is then p(child | the rest
+        of its scope), and every variable is the child of one factor.
 
     >>> graph = FactorGraph([2, 2], [(["a", "b"], [[1, 2], [3, 4]])], names=["a", "b"])
     >>> graph

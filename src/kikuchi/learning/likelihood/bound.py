@@ -66,7 +66,7 @@ class MeanFieldMinusTrw(Learner):
     max_iter: int = option(500, "most steps of the ascent", low=1)
     inner_tol: float = option(1e-11, "largest change of a message or probability inside", above=0)
     inner_max_iter: int = option(2000, "most sweeps of messages or mean field per step", low=1)
-    noise: float = option(0.1, "random numbers added where tables say nothing", low=0)
+    noise: float = option(0.1, "random numbers added to uninformative tables", low=0)
     seed: int = option(0, "seed of the noise, the mean field and the forests", low=0)
 
     def _fit(self, graph: FactorGraph, data: Data, run: FitRun) -> Learned:
