@@ -355,6 +355,8 @@ def test_lengths_of_sequences_are_not_ignored():
     rows = np.random.default_rng(0).normal(size=(10, 1))
     with pytest.raises(DataError, match=r"2 lengths of sequences beside 10 rows; give a list"):
         HMM(2).fit(rows, [4, 6])
+    with pytest.raises(DataError, match=r"HMM: lengths are not taken; give a list of tables"):
+        HMM(2).fit(rows, lengths=[4, 6])
     labels = np.zeros(10, dtype=int)  # what a pipeline hands on
     HMM(1).fit(rows, labels)
 

@@ -43,6 +43,7 @@ from kikuchi.training.resuming import fit_store
 from kikuchi.training.trainer import TrainingTrace
 
 _RESIDUAL = "change of the objective per row"
+_SEQUENCES = "give a list of tables: np.split(Y, np.cumsum(lengths)[:-1])"
 
 
 class Fitted(Generic[Model]):
@@ -253,10 +254,16 @@ class RowsEstimator(SequenceEstimator):
 
     learner: Literal["em", "gradient"] = option("em", "How `fit` learns: em or gradient.")
 
-    def fit(self, Y: Any, y: object = None) -> Self:
-        """Learn by `learner` from rows `Y` (time, outputs), or from a list of such tables; `y` is
-        ignored, but lengths of sequences are refused there.
+    def fit(self, Y: Any, y: object = None, *, lengths: object = None) -> Self:
+        """Learn by `learner` from rows `Y` (time, outputs), or from a list of such tables.
+
+        Parameters
+        ----------
+        Y : rows, or a list of tables of rows.
+        y : ignored; lengths of sequences are refused, also as `lengths`.
         """
+        if lengths is not None:
+            raise DataError(f"{type(self).__name__}: lengths are not taken; {_SEQUENCES}")
         _refuse_lengths(Y, y)
         return self._learn(Y, self.learner)
 
@@ -306,10 +313,7 @@ def _refuse_lengths(Y: Any, y: object) -> None:
     lengths, rows = np.atleast_1d(np.asarray(y)), len(Y)
     whole = lengths.dtype.kind in "iu" and lengths.ndim == 1
     if whole and len(lengths) < rows == int(lengths.sum()):
-        raise DataError(
-            f"{len(lengths)} lengths of sequences beside {rows} rows; give a list of tables: "
-            "np.split(Y, np.cumsum(lengths)[:-1])"
-        )
+        raise DataError(f"{len(lengths)} lengths of sequences beside {rows} rows; {_SEQUENCES}")
 
 
 @dataclass(eq=False, repr=False, kw_only=True)

@@ -99,7 +99,15 @@ def validate_data(estimator: Any, X: Any, *arguments: Any, **options: Any) -> An
     """That of scikit-learn, with rows that lie one after the other in memory: columns that do, as
     those of data frames, are added up in another order, so that equal data gave other answers.
     """
-    return validation.validate_data(estimator, X, *arguments, **{"order": "C"} | options)
+    try:
+        return validation.validate_data(estimator, X, *arguments, **{"order": "C"} | options)
+    except ValueError as error:
+        if "could not convert string" not in str(error):
+            raise
+        raise DataError(
+            f"{type(estimator).__name__} takes numbers, {str(error).rpartition(': ')[2]} is none; "
+            "encode words first, for example with sklearn.preprocessing.OneHotEncoder"
+        ) from None
 
 
 _OTHER_NAMES = {  # of scikit-learn and hmmlearn
