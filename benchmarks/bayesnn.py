@@ -215,7 +215,7 @@ def coverage() -> Iterator[Row]:
         for seed in range(3):
             order = np.random.default_rng(seed).permutation(len(y))
             test, rest = order[: len(y) // 5], order[len(y) // 5 :]
-            net = network(4, "layered", "grouped", restarts=3).fit(x[rest], y[rest])
+            net = network(4, "layered", "grouped", n_init=3).fit(x[rest], y[rest])
             shares.append(inside(net, x[test], y[test]))
         yield covered(name, float(np.mean(shares)))
 
@@ -245,7 +245,7 @@ def bounds_beside_evidence(seed: int) -> dict[str, float]:
     priors: Any = {"weight_shape": 2.0, "weight_rate": 2.0, "noise_shape": 2.0, "noise_rate": 0.2}
     x, y = random_table(seed)
     nets = [
-        BayesianMLPRegressor(3, posterior, "grouped", restarts=2, tol=1e-3, random_state=seed,
+        BayesianMLPRegressor(3, posterior, "grouped", n_init=2, tol=1e-3, random_state=seed,
                              **priors).fit(x, y)
         for posterior in ("diagonal", "mixture:5")
     ]  # fmt: skip

@@ -160,7 +160,8 @@ def digit_network(learner: str, rows: np.ndarray, rate: float, hidden: int, epoc
 
     posterior = "quadratic" if learner == "bound" else "recognition"
     return SigmoidBeliefNetwork(
-        layers=(hidden,), learner=learner, posterior=posterior, epochs=epochs, learning_rate=rate,
+        hidden_layer_sizes=(hidden,), learner=learner, posterior=posterior, max_iter=epochs,
+        learning_rate=rate,
         schedule="cosine", sweeps=4, random_state=0,
     ).fit(rows)  # fmt: skip
 
@@ -178,13 +179,13 @@ def digits(path: Path | None = None, hidden: int = 200, epochs: int = 40) -> Ite
 
         def tried(rate: float, learner: str = learner) -> float:
             net = digit_network(learner, learn, rate, hidden, epochs)
-            return float(net.log_likelihood(judge[:200], "importance", draws=200).mean())
+            return float(net.row_likelihoods(judge[:200], "importance", draws=200).mean())
 
         def final(rate: float, learner: str = learner) -> dict[str, float]:
             began = time.process_time()
             net = digit_network(learner, train, rate, hidden, epochs)
             spent = time.process_time() - began
-            likely = net.log_likelihood(test, "importance", draws=1000).mean()
+            likely = net.row_likelihoods(test, "importance", draws=1000).mean()
             bound = net.set_params(posterior="quadratic").score(test)
             return {"seconds": spent, "likelihood": likely, "bound": bound}
 

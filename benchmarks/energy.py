@@ -110,7 +110,7 @@ def separated(seed: int, size: int = 16, samples: int = 88_436) -> dict[str, flo
             start="random",
             learning_rate=0.05,
             batch_size=1000,
-            epochs=24,
+            max_iter=24,
             average=0.8,
             validation_fraction=0.0,
             random_state=seed,
@@ -153,7 +153,7 @@ def log_z_of_square_models(runs: int = 12, size: int = 64) -> Row:
         rng = np.random.default_rng(seed)
         x = rng.laplace(size=(20_000, size)) @ rng.normal(size=(size, size))
         model = ExpertICA(
-            expert="logistic", learner="exact", start="rows", epochs=10, random_state=seed
+            expert="logistic", learner="exact", start="rows", max_iter=10, random_state=seed
         ).fit(x)
         exact = model.log_z().estimate
         white = np.asarray(model.whitening_(x[:5000]))
@@ -183,7 +183,7 @@ import sys
 import numpy as np
 from kikuchi.energy import ExpertICA
 rows = np.random.default_rng(0).laplace(size=(10_000, 64))
-model = ExpertICA(n_features=128, learner="cd:leapfrogs=5", epochs={epochs}, random_state=0,
+model = ExpertICA(n_features=128, learner="cd:leapfrogs=5", max_iter={epochs}, random_state=0,
                   validation_fraction=0.0, checkpoint=sys.argv[2] or None).fit(rows)
 np.save(sys.argv[1], model.filters_)
 """
@@ -253,14 +253,14 @@ def photographs() -> Iterator[Row]:
     y = patches(held, SIDE, 5000, like=x.preparation, seed=1)
     began = time.process_time()
     model = ExpertICA(
-        n_features=FEATURES,
+        n_components=FEATURES,
         energy="linear:contrast=12",
         learner="cd:leapfrogs=10,radial=true",
-        optimiser="adam",
+        solver="adam",
         momentum=0.0,
         learning_rate=0.003,
         schedule="cosine",
-        epochs=EPOCHS,
+        max_iter=EPOCHS,
         random_state=1,
     ).fit(x)
     spent = time.process_time() - began

@@ -92,7 +92,7 @@ def _our_steps(components: int) -> float:
 
     def run(updates: int) -> None:
         FlowMixture(
-            components, flow="coupling:layers=8,width=50", epochs=updates // 20, batch_size=100,
+            components, flow="coupling:layers=8,width=50", max_iter=updates // 20, batch_size=100,
             schedule="constant",
             validation_fraction=0.0, noise=0.0, weight_decay=0.0, random_state=0,
         ).fit(data)  # fmt: skip
@@ -224,7 +224,12 @@ def classes(name: str, components: int, epochs: int = 100) -> Row:
     learn, test = order[:count], order[count:]
     began = time.process_time()
     model = FlowClassifier(
-        components, form="mixture", schedule="constant", patience=15, epochs=epochs, random_state=0
+        components,
+        density="mixture",
+        schedule="constant",
+        patience=15,
+        max_iter=epochs,
+        random_state=0,
     ).fit(data.x[learn], data.y[learn])
     taken = time.process_time() - began
     right = model.predict(data.x[test]) == data.y[test]

@@ -232,7 +232,7 @@ def others(x: np.ndarray, mixing: np.ndarray) -> dict[str, float]:
 
 
 def ours(x: np.ndarray, mixing: np.ndarray) -> float:
-    ica = MeanFieldICA(SIZE, posterior="adatap", optimiser="lbfgs", tol=1e-3, random_state=0)
+    ica = MeanFieldICA(SIZE, posterior="adatap", solver="lbfgs", tol=1e-3, random_state=0)
     return amari_distance(ica.fit(x).components_, mixing)
 
 
@@ -386,7 +386,7 @@ def three_in_two() -> Iterator[Row]:
                 3,
                 prior="bi-gaussian:mean=1,variance=0.1",
                 posterior=posterior,
-                optimiser="over-relaxed",
+                solver="over-relaxed",
                 start="random",
                 max_iter=300,
                 random_state=seed,
@@ -410,8 +410,8 @@ def number_of_sources() -> Row:
         mixing = rng.normal(size=(50, 5))
         bits = (rng.random((500, 5)) < np.array([0.2, 0.25, 0.5, 0.5, 0.8])).astype(float)
         x = bits @ mixing.T + rng.normal(size=(500, 50))
-        ica = MeanFieldICA(prior="binary01", posterior="variational", restarts=5, random_state=seed)
-        right += ica.choose_sources(x, range(9)).n_sources == 5
+        ica = MeanFieldICA(prior="binary01", posterior="variational", n_init=5, random_state=seed)
+        right += ica.choose_sources(x, range(9)).n_components == 5
     return Row(
         "HOJ-E7, seeds in which BIC finds the 5 binary sources",
         float(right),

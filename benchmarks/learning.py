@@ -184,7 +184,7 @@ def grid_epoch() -> Iterator[Row]:
     flat = truth.with_log_tables(np.zeros(truth.log_tables.size))
     scores = {}
     for name, text in (("exact", "exact"), ("Kikuchi", "kikuchi:regions=faces,tol=1e-6")):
-        learner = GradientML(inference=text, tol=2e-3, epochs=100, memory=30)
+        learner = GradientML(inference=text, tol=2e-3, max_iter=100, memory=30)
         fits = []
         spent = cpu_seconds(
             lambda fits=fits, f=learner: fits.append(f.fit(flat, rows, score=False)), 1

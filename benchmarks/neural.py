@@ -145,7 +145,7 @@ def large_grids() -> Iterator[Row]:
 
     begin = time.process_time()
     net = train_messages(
-        lambda s: kk.grid(8, 8, seed=s, coupling=1.0, field=0.3), 200, iterations=12, epochs=30
+        lambda s: kk.grid(8, 8, seed=s, coupling=1.0, field=0.3), 200, iterations=12, max_iter=30
     )
     training = time.process_time() - begin
     found: dict[str, list[float]] = {}

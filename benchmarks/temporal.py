@@ -114,7 +114,7 @@ def chains(k: int = 8, d: int = 4) -> Iterator[Row]:
     emission = GaussianEmission(2 * rng.normal(size=(k, d)), np.repeat(np.eye(d)[None], k, axis=0))
     model = HiddenMarkov(np.full(k, 1 / k), rng.dirichlet(np.full(k, 2.0), size=k), emission)
     hmm = HMM.from_parameters(model)
-    y = hmm.sample(STEPS, seed=0)[1]
+    y = hmm.sample(STEPS, random_state=0)
     sequences = read_sequences(y)
 
     def iteration() -> None:

@@ -60,7 +60,7 @@ def trained_machine() -> Figure:
     from kikuchi.data.digits import digits
 
     rows = digits("sklearn").thresholded().pixels
-    rbm = RBM(80, learner="pcd:k=5", learning_rate=0.05, epochs=300, random_state=0).fit(rows)
+    rbm = RBM(80, learner="pcd:k=5", learning_rate=0.05, max_iter=300, random_state=0).fit(rows)
     groups = {  # dark strokes on white
         "data": 1 - rows[:10],
         "reconstructions": 1 - rbm.reconstruct(rows[:10]),
@@ -77,7 +77,7 @@ def separated_sources() -> Figure:
     sources = rng.laplace(size=(3000, 3)) * (rng.random((3000, 3)) < 0.4)
     mixing = np.array([[1.0, 0.3, -0.7], [0.1, 1.0, 0.8]])
     samples = sources @ mixing.T + 0.1 * rng.standard_normal((3000, 2))
-    ica = MeanFieldICA(3, restarts=5, random_state=0).fit(samples)
+    ica = MeanFieldICA(3, n_init=5, random_state=0).fit(samples)
     return mixture_scatter(
         samples, {"found": ica.mixing_}, true=mixing, title="Three sources in two sensors"
     )
@@ -94,8 +94,8 @@ def learnt_filters() -> Figure:
         grey, 12, 30_000, log=True, reject_flat=0.06, whiten="pca", components=100, seed=0
     )
     model = ExpertICA(
-        n_features=240, learner="cd:leapfrogs=10,radial=true", optimiser="adam", momentum=0.0,
-        learning_rate=0.003, schedule="cosine", epochs=10, random_state=0,
+        n_components=240, learner="cd:leapfrogs=10,radial=true", solver="adam", momentum=0.0,
+        learning_rate=0.003, schedule="cosine", max_iter=10, random_state=0,
     ).fit(found)  # fmt: skip
     filters = evaluate(model, found.rows, shape=(12, 12)).filters
     scaled = filters / np.abs(filters).max(axis=1, keepdims=True)

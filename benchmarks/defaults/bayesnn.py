@@ -43,7 +43,7 @@ class Table(NamedTuple):
 # ---------------------------------------------------------------------- classes
 
 
-def _keel(name: str) -> Table:
+def keel(name: str) -> Table:
     from kikuchi_experiments.data.tables import keel_table
 
     table = keel_table(name)
@@ -294,7 +294,7 @@ def _regressors(pick: Callable[[Predictions, float], float]) -> tuple[Contender,
 
 
 def tasks() -> Sequence[Task]:
-    classes = {p: {n: partial(_keel, n) for n in names} for p, names in CLASSES.items()}
+    classes = {p: {n: partial(keel, n) for n in names} for p, names in CLASSES.items()}
     classes["choosing"]["penguins"] = _penguins
     relative = {"higher_is_better": False, "relative": True, "tolerance": 0.05}
     splits, few = (0, 1, 2), (0, 1, 2)

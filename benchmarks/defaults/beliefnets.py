@@ -72,7 +72,7 @@ def digits(*, half: bool) -> Table:
     pixels = (found.data > 7).astype(np.float64)
     if half:
         pixels = pixels[found.target < 5]
-    return _divided(pixels, 0.7)
+    return divided(pixels, 0.7)
 
 
 def small_mnist(rows: int = 3000) -> Table:
@@ -80,7 +80,7 @@ def small_mnist(rows: int = 3000) -> Table:
     from kikuchi.data.digits import digits as load
 
     pixels = load("mnist").pixels[:rows].reshape(-1, 14, 2, 14, 2).mean(axis=(2, 4))
-    return _divided((pixels.reshape(len(pixels), -1) > 0.5).astype(np.float64), 0.7)
+    return divided((pixels.reshape(len(pixels), -1) > 0.5).astype(np.float64), 0.7)
 
 
 def medians(name: str) -> Table:
@@ -88,10 +88,10 @@ def medians(name: str) -> Table:
     from sklearn import datasets
 
     values = getattr(datasets, f"load_{name}")().data
-    return _divided((values > np.median(values, axis=0)).astype(np.float64), 0.7)
+    return divided((values > np.median(values, axis=0)).astype(np.float64), 0.7)
 
 
-def _divided(rows: Rows, share: float) -> Table:
+def divided(rows: Rows, share: float) -> Table:
     order = np.random.default_rng(0).permutation(len(rows))
     cut = round(share * len(rows))
     return Table(rows[order[:cut]], rows[order[cut:]])
@@ -103,11 +103,11 @@ def _divided(rows: Rows, share: float) -> Table:
 def our_network(table: Table, seed: int) -> float:
     from kikuchi.beliefnets import SigmoidBeliefNetwork
 
-    given = {} if table.layers is None else {"layers": table.layers}
+    given = {} if table.layers is None else {"hidden_layer_sizes": table.layers}
     net = SigmoidBeliefNetwork(**given, random_state=seed).fit(table.train)
-    if len(net.network_.hidden) <= _MOST_ENUMERATED:
-        return _enumerated(net.network_, table.test)
-    return float(net.log_likelihood(table.test, "ais").mean())
+    if len(net.model_.hidden) <= _MOST_ENUMERATED:
+        return _enumerated(net.model_, table.test)
+    return float(net.row_likelihoods(table.test, "ais").mean())
 
 
 def _enumerated(network: Any, rows: Rows) -> float:
@@ -146,7 +146,7 @@ def independent_bits(table: Table, seed: int) -> float:
 
 def bernoulli_mixture(table: Table, seed: int) -> float:
     """A mixture of products by EM; a fifth of the rows chooses how many components it has."""
-    inner = _divided(table.train, 0.8)
+    inner = divided(table.train, 0.8)
     scores = {k: _mixture(inner.train, inner.test, k, seed) for k in _COMPONENTS}
     return _mixture(table.train, table.test, max(_COMPONENTS, key=lambda k: scores[k]), seed)
 

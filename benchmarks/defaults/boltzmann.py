@@ -54,7 +54,7 @@ def our_machine(table: Table, seed: int) -> float:
     from kikuchi.boltzmann import RBM
 
     rbm = RBM(random_state=seed).fit(table.train)
-    return _likelihood(rbm.machine_, table)
+    return _likelihood(rbm.model_, table)
 
 
 def sklearn_machine(table: Table, seed: int) -> float:

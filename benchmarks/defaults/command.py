@@ -17,6 +17,7 @@ FAMILIES: tuple[str, ...] = (
     "boltzmann",
     "energy",
     "flows",
+    "fresh",
     "hmm",
     "ica",
     "learning",

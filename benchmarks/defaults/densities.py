@@ -96,7 +96,11 @@ def of_sklearn(name: str, columns: int | None = None) -> Table:
     """
     from sklearn import datasets
 
-    x = getattr(datasets, f"load_{name}")().data[:, :columns]
+    return dequantised(getattr(datasets, f"load_{name}")().data[:, :columns])
+
+
+def dequantised(x: Rows) -> Table:
+    """Columns of whole numbers with uniform noise; seven tenths of the rows to learn from."""
     rng = np.random.default_rng(0)
     whole = np.all(x == np.floor(x), axis=0)
     x = (x + whole * rng.random(x.shape))[rng.permutation(len(x))]

@@ -98,7 +98,7 @@ def _entry(task: Task, table: str, contender: Contender, data: Any) -> Entry:
         with warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always")
             begin = time.process_time()
-            scores.append(contender.score(data, seed))
+            scores.append(_scored(contender, data, seed))
             seconds.append(time.process_time() - begin)
         said.update(dict.fromkeys(_first_line(warning) for warning in caught))
     return Entry(
@@ -110,6 +110,17 @@ def _entry(task: Task, table: str, contender: Contender, data: Any) -> Entry:
         _median(seconds),
         tuple(said),
     )
+
+
+def _scored(contender: Contender, data: Any, seed: int) -> float:
+    """The score; NaN, with a warning, of a peer that ends in an error. Ours must not."""
+    if contender.kind != "peer":
+        return contender.score(data, seed)
+    try:
+        return contender.score(data, seed)
+    except (ArithmeticError, ValueError) as error:
+        warnings.warn(f"{type(error).__name__}: {error}", stacklevel=2)
+        return math.nan
 
 
 def _median(values: list[float]) -> float:

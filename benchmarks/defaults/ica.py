@@ -22,7 +22,7 @@ Floats = NDArray[np.float64]
 Draw = Callable[[np.random.Generator, int], Floats]
 Score = Literal["amari", "correlation"]
 
-_HELD_OUT = 1000
+HELD_OUT = 1000
 _WORST_CONDITION = 20.0  # of a mixing matrix: beyond it all contenders fail in noise
 _MOST_DRAWS = 1000
 
@@ -154,9 +154,14 @@ class Mixture:
 def mixture(kinds: Sequence[str], shape: Shape, seed: int) -> Mixture:
     """A mixture in which the kinds of sources take turns."""
     rng = np.random.default_rng(seed)
-    count = shape.rows + _HELD_OUT
+    count = shape.rows + HELD_OUT
     names = [kinds[k % len(kinds)] for k in range(shape.sources)]
-    sources = np.array([_standard(SOURCES[name](rng, count)) for name in names])
+    return mixture_of([SOURCES[name](rng, count) for name in names], shape, rng)
+
+
+def mixture_of(drawn: Sequence[Floats], shape: Shape, rng: np.random.Generator) -> Mixture:
+    """These sources, standardised and mixed; the last rows are held out."""
+    sources = np.array([_standard(values) for values in drawn])
     mixing = _mixing(rng, shape)
     clean = mixing @ sources
     level = shape.noise * float(clean.std())

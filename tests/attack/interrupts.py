@@ -144,7 +144,7 @@ def _machine(folder: Path) -> Any:
 
     if _said(folder) is None:
         return None
-    machine = RBM.load(folder / "out.safetensors").machine_
+    machine = RBM.load(folder / "out.safetensors").model_
     return {name: array.tobytes() for name, array in machine.parameters.items()}
 
 
@@ -213,20 +213,20 @@ def _named_model(folder: Path) -> Any:
 
 
 LEARN = "learn {inputs}/rows.csv -g {inputs}/model.uai -o out.uai --checkpoint state --resume"
-TRAIN = "train rbm {inputs}/rows.csv --hidden 3 --batch 20 --out out.safetensors --resume"
+TRAIN = "fit rbm {inputs}/rows.csv --n-components 3 --batch-size 20 --out out.safetensors --resume"
 REPRODUCE = "reproduce HOJ-E11 --resume kept.jsonl"
 REST = "--json answer.json -q"
 VICTIMS = {
-    "learn pcd": command(f"{LEARN} -l pcd:epochs=20,batch=20 {REST}", _tables),
+    "learn pcd": command(f"{LEARN} -l pcd:max_iter=20,batch=20 {REST}", _tables),
     "learn gradient": command(f"{LEARN} -l gradient:tol=1e-9 {REST}", _tables),
-    "train": command(f"{TRAIN} --epochs 40 {REST}", _machine),
+    "train": command(f"{TRAIN} --max-iter 40 {REST}", _machine),
     "reproduce": command(f"{REPRODUCE} --processes 1 --seeds 20 {REST}", _cases),
     "reproduce, workers": command(f"{REPRODUCE} --processes 2 --seeds 20 {REST}", _cases, 10),
     **{
         f"kk.learn {text}": learned(text)
         for text in (
-            "cd:epochs=15,batch=20",
-            "brief-gibbs:epochs=10,batch=20",
+            "cd:max_iter=15,batch=20",
+            "brief-gibbs:max_iter=10,batch=20",
             "em",
             "pseudo:tol=0,max_iter=50",
             "mf-trw",

@@ -441,13 +441,13 @@ def model_targets(folder: Path) -> Iterator[Target]:
     yield Target("machine", ".safetensors", place.read_bytes(), lambda p: load_model(p, Machine), 3)
     save_model(place, PytreeModel({"a": {"b": np.ones(2)}, "c": np.ones((2, 2))}))
     yield Target("pytree", ".safetensors", place.read_bytes(), lambda p: load_model(p, PytreeModel))
-    RBM(3, epochs=1, random_state=0).fit(rows).save(place)
+    RBM(3, max_iter=1, random_state=0).fit(rows).save(place)
     yield Target("rbm", ".safetensors", place.read_bytes(), RBM.load, 2)
     InfomaxICA(random_state=0, max_iter=3).fit(rng.laplace(size=(60, 3))).save(place)
     yield Target("ica", ".safetensors", place.read_bytes(), InfomaxICA.load)
     options: dict[str, Any] = {"random_state": 0, "batch_size": 10}
     state = folder / "state"
-    RBM(3, epochs=1, checkpoint=state, **options).fit(rows)
+    RBM(3, max_iter=1, checkpoint=state, **options).fit(rows)
     identity = load(state, (CHECKPOINT,))[1]["identity"]
 
     def resumed(place: Path) -> object:

@@ -16,7 +16,7 @@ from kikuchi.core.errors import DataError
 
 
 def make(hidden=2, posterior="diagonal", prior="grouped", **options):
-    given = {"restarts": 1, "random_state": 0, **options}
+    given = {"n_init": 1, "random_state": 0, **options}
     return BayesianMLPClassifier(hidden, posterior, prior, **given)
 
 
@@ -158,7 +158,7 @@ def test_bad_classes_are_refused(binary, rows, ring):
 def test_conventions_of_scikit_learn():
     from sklearn.utils.estimator_checks import check_estimator
 
-    check_estimator(BayesianMLPClassifier(2, "diagonal", "grouped", restarts=1, max_iter=30))
+    check_estimator(BayesianMLPClassifier(2, "diagonal", "grouped", n_init=1, max_iter=30))
 
 
 def test_a_fit_below_the_class_frequencies_says_so(rows):

@@ -18,7 +18,7 @@ def sine():
 
 
 def net(posterior="diagonal", prior="ard", **options):
-    given = {"restarts": 2, "random_state": 0, **options}
+    given = {"n_init": 2, "random_state": 0, **options}
     return BayesianMLPRegressor(3, posterior, prior, **given)
 
 
@@ -28,6 +28,7 @@ def fitted(sine):
 
 
 def test_richer_families_have_higher_bounds(fitted):
+    # LAW-L10
     bounds = {name: model.bound_ for name, model in fitted.items()}
     assert bounds["diagonal"] <= min(bounds["layered"], bounds["mixture:3"])
     assert bounds["layered"] > bounds["diagonal"] + 1.0
@@ -36,6 +37,7 @@ def test_richer_families_have_higher_bounds(fitted):
 
 
 def test_predictions_are_those_of_the_sine(fitted, sine):
+    # LAW-M6
     x, y = sine
     rng = np.random.default_rng(1)
     new = rng.uniform(-0.9, 0.9, size=(300, 2))
@@ -53,6 +55,7 @@ def test_predictions_are_those_of_the_sine(fitted, sine):
 
 
 def test_samples_have_the_predicted_moments(fitted, sine):
+    # LAW-I21
     x = sine[0][:20]
     for model in fitted.values():
         mean, sd = model.predict(x, return_std=True)
@@ -87,7 +90,7 @@ def test_ctrl_c_between_two_stages_answers_with_the_one_before(posterior, sine, 
             return real(self, mean, sd, free)
 
         monkeypatch.setattr(VariationalFit, "_ascend", cut)
-        part = net(posterior, restarts=2, random_state=1).fit(*sine)
+        part = net(posterior, n_init=2, random_state=1).fit(*sine)
         assert part.stopped_ == "interrupted"
         assert np.isfinite(part.bound_) and np.isfinite(part.predict(sine[0])).all()
         assert part.bound_ > min(part.trace_.objective) - 10.0
@@ -148,6 +151,7 @@ def test_files_keep_everything(fitted, sine, tmp_path, name):
 
 @pytest.mark.parametrize("prior", ["ard", pytest.param("nrd", marks=pytest.mark.slow)])
 def test_useless_nodes_are_removed_and_the_bound_rises(sine, prior):
+    # LAW-L11
     model = net("diagonal", prior).fit(*sine)
     before, mean = model.bound_, model.predict(sine[0])
     model.prune()
@@ -170,6 +174,7 @@ def test_one_function_is_compiled_for_one_shape(sine):
 
 
 def test_single_weights_are_removed(fitted, sine, tmp_path):
+    # LAW-L11
     file = tmp_path / "net.safetensors"
     fitted["diagonal"].save(file)
     model = BayesianMLPRegressor.load(file).prune(*sine, weights=True)
@@ -248,4 +253,4 @@ def test_bad_input_is_refused(sine):
 def test_conventions_of_scikit_learn():
     from sklearn.utils.estimator_checks import check_estimator
 
-    check_estimator(BayesianMLPRegressor(2, "diagonal", "grouped", restarts=1, max_iter=30))
+    check_estimator(BayesianMLPRegressor(2, "diagonal", "grouped", n_init=1, max_iter=30))

@@ -1,5 +1,6 @@
 """Estimates of the log evidence against quadrature and against draws of the prior (LAW-I21)."""
 
+import dataclasses
 import itertools
 
 import jax
@@ -34,7 +35,7 @@ def standard(values):
 
 
 def fitted(hidden, x, y, posterior="full"):
-    options = {"restarts": 2, "random_state": 0, **PRIORS}
+    options = {"n_init": 2, "random_state": 0, **PRIORS}
     return BayesianMLPRegressor(hidden, posterior, "single", **options).fit(x, y)
 
 
@@ -151,7 +152,7 @@ def test_the_evidence_of_laplace_counts_images():
     rng = np.random.default_rng(0)
     x = rng.normal(size=(60, 1))
     y = 1.5 * erf((1.3 * x[:, 0] + 0.3) / np.sqrt(2)) + 0.2 * rng.normal(size=60)
-    net = LaplaceMLPRegressor(1, prior="grouped", restarts=2, random_state=0).fit(x, y)
+    net = LaplaceMLPRegressor(1, prior="grouped", n_init=2, random_state=0).fit(x, y)
     alpha = np.array(list(net.precisions_.values()))
     xs, ys, log_beta = standard(x[:, 0]), standard(y), -2 * np.log(net.noise_ / y.std())
     u, b = np.meshgrid(np.linspace(-6, 6, 241), np.linspace(-3, 3, 181), indexing="ij")
@@ -192,7 +193,7 @@ def test_all_images_have_the_same_density(skip):
     """Of the proposal at a position, and of data and weights."""
     rng = np.random.default_rng(0)
     x = rng.normal(size=(15, 2))
-    net = BayesianMLPRegressor(3, "layered", "ard", skip=skip, restarts=1, random_state=0)
+    net = BayesianMLPRegressor(3, "layered", "ard", skip=skip, n_init=1, random_state=0)
     net.fit(x, x[:, 0] + 0.1 * rng.normal(size=15))
     network = net._network
     order, signs = jnp.array([2, 0, 1]), jnp.array([-1.0, 1.0, -1.0])
@@ -219,7 +220,7 @@ def test_errors_that_are_too_small_come_with_a_warning():
     rng = np.random.default_rng(0)
     x = rng.uniform(-1, 1, size=(50, 1))
     y = np.sin(3 * x[:, 0]) + 0.1 * rng.normal(size=50)
-    net = BayesianMLPRegressor(2, "mixture:3", "grouped", restarts=1, random_state=0, **PRIORS)
+    net = BayesianMLPRegressor(2, "mixture:3", "grouped", n_init=1, random_state=0, **PRIORS)
     net.fit(x[:15], y[:15])
     found = [log_evidence(net, draws=4000, random_state=s) for s in range(6)]
     values, errors = np.array([(one.log_evidence, one.error) for one in found]).T
@@ -231,7 +232,7 @@ def test_errors_that_are_too_small_come_with_a_warning():
 def test_few_effective_draws_are_reported():
     rng = np.random.default_rng(0)
     x = rng.uniform(-1, 1, size=(40, 2))
-    net = BayesianMLPRegressor(4, "diagonal", "ard", restarts=1, random_state=0)
+    net = BayesianMLPRegressor(4, "diagonal", "ard", n_init=1, random_state=0)
     net.fit(x, np.sin(3 * x[:, 0]) + 0.1 * rng.normal(size=40))
     found = log_evidence(net, draws=100, random_state=0)
     assert found.effective < 50
@@ -250,6 +251,6 @@ def test_what_has_no_estimate_is_refused():
         log_evidence(net, "ais")
     with pytest.raises(MethodError, match="draws = 10; at least 80"):
         log_evidence(net, draws=10)
-    net.hidden = 13
-    with pytest.raises(MethodError, match=r"hidden = 13.*at most 12 hidden units"):
+    net._network = dataclasses.replace(net._network, n_hidden=13)
+    with pytest.raises(MethodError, match=r"13 hidden units.*at most 12 hidden units"):
         log_evidence(net)

@@ -83,7 +83,7 @@ def test_tables_of_similar_length_share_their_programs(estimator: Any) -> None:
     x = rng.normal(size=(63, 2))
     y = x[:, 0] + 0.3 * rng.normal(size=63)
     targets = y if estimator is BayesianMLPRegressor else y > 0
-    options = {"restarts": 1, "max_iter": 5, "random_state": 0}
+    options = {"n_init": 1, "max_iter": 5, "random_state": 0}
     sizes = []
     for rows in (58, 60, 63):
         estimator(2, "diagonal", **options).fit(x[:rows], targets[:rows])

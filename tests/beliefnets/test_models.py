@@ -6,11 +6,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-from kikuchi.beliefnets.models import SigmoidNetwork, layer_sizes
+from kikuchi.beliefnets.models import SigmoidNetwork
 from kikuchi.core.errors import DataError, EvidenceError, MethodError, ModelError
+from kikuchi.core.options import layer_sizes
 
 
 def test_probabilities_sum_to_one_in_any_form():
+    # LAW-M1
     layered = SigmoidNetwork.random((2, 2, 3), span=2.0, random_state=0)
     edges = {(int(t), int(h)): w for t, h, w in zip(
         layered.tails, layered.heads, layered.parameters["weights"], strict=True

@@ -27,6 +27,7 @@ def enumerated(net, findings):
 
 @pytest.mark.parametrize("seed", range(5))
 def test_bounds_hold_and_close(seed):
+    # HOJ-X6
     net = model(seed)
     rng = np.random.default_rng(seed)
     findings = {i: int(rng.random() < 0.7) for i in range(9) if rng.random() < 0.9}
@@ -43,6 +44,7 @@ def test_bounds_hold_and_close(seed):
 
 def test_a_wide_network_is_bracketed():
     """Forty findings of a sparse network; the marginals are those of Gibbs sampling."""
+    # HOJ-X6
     rng = np.random.default_rng(1)
     weights = np.zeros((60, 150))
     for i in range(150):
@@ -82,7 +84,7 @@ def test_learning_and_files(tmp_path):
     weights = np.kron(np.eye(3), np.full((1, 4), 3.0))
     true = NoisyOrNetwork.from_parameters([0.3] * 3, weights, [0.02] * 12)
     rows = true.sample(300, random_state=0)
-    net = NoisyOrNetwork(3, epochs=30, random_state=0).fit(rows)
+    net = NoisyOrNetwork(3, max_iter=30, random_state=0).fit(rows)
     independent = rows.mean(axis=0)
     baseline = np.sum(
         independent * np.log(independent) + (1 - independent) * np.log(1 - independent)

@@ -98,14 +98,14 @@ def test_learning_reaches_a_good_model(learner: str) -> None:
     rng = np.random.default_rng(0)
     X, new = bars(400, rng), bars(200, rng)
     net = SigmoidBeliefNetwork(
-        (2, 8), learner=learner, posterior="recognition", epochs=80, batch_size=50,
+        (2, 8), learner=learner, posterior="recognition", max_iter=80, batch_size=50,
         learning_rate=0.03, random_state=0,
     ).fit(X)  # fmt: skip
-    exact = net.log_likelihood(new, "exact").mean()
+    exact = net.row_likelihoods(new, "exact").mean()
     p = X.mean(axis=0)
     independent = float(np.mean(np.sum(new * np.log(p) + (1 - new) * np.log(1 - p), axis=1)))
     assert exact > independent + 1.0
-    drawn = net.log_likelihood(new, "importance", draws=300).mean()
+    drawn = net.row_likelihoods(new, "importance", draws=300).mean()
     assert exact - 0.4 < drawn < exact + 0.02
     assert net.trace_.objective[-1] > net.trace_.objective[0]
     means = net.transform(new[:20])
@@ -116,12 +116,12 @@ def test_learning_reaches_a_good_model(learner: str) -> None:
 def test_files_evidence_and_clear_errors(tmp_path: Path) -> None:
     X = bars(60, np.random.default_rng(1))
     weak = SigmoidNetwork.random((3, 9), span=0.5, random_state=0)
-    net = SigmoidBeliefNetwork(start=weak, learner="vimco", posterior="recognition", epochs=2,
+    net = SigmoidBeliefNetwork(start=weak, learner="vimco", posterior="recognition", max_iter=2,
                                learning_rate=0.02, random_state=0).fit(X)  # fmt: skip
     net.save(tmp_path / "n.safetensors")
     again = SigmoidBeliefNetwork.load(tmp_path / "n.safetensors")
     assert np.array_equal(again.transform(X), net.transform(X))
-    exact = net.log_likelihood(X, "exact").estimate
+    exact = net.row_likelihoods(X, "exact").estimate
     assert np.all(net.score_samples(X) < exact + 0.3) and net.score(X) < exact.mean() + 0.02
     with pytest.raises(KikuchiError, match="visible units and nothing else"):
         net.infer({0: 1})
@@ -133,7 +133,7 @@ def test_files_evidence_and_clear_errors(tmp_path: Path) -> None:
     tree = SigmoidNetwork.from_edges([0, 0, 0], {(0, 1): 1.0, (0, 2): 2.0}, [1, 2])
     with pytest.raises(KikuchiError, match="layered"):
         SigmoidBeliefNetwork(learner="vimco", start=tree).fit(X[:, :2])
-    on = SigmoidBeliefNetwork((3,), learner="reweighted:4", ard=True, epochs=2, random_state=0)
-    first = on.fit(X).network_
-    more = SigmoidBeliefNetwork((3,), learner="vimco", start=first, epochs=1).fit(X).network_
+    on = SigmoidBeliefNetwork((3,), learner="reweighted:4", ard=True, max_iter=2, random_state=0)
+    first = on.fit(X).model_
+    more = SigmoidBeliefNetwork((3,), learner="vimco", start=first, max_iter=1).fit(X).model_
     assert more.parameters["up_weights"].shape == first.parameters["up_weights"].shape

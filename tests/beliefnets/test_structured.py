@@ -29,7 +29,7 @@ def test_wider_blocks_come_nearer() -> None:
 def test_gradient_is_that_of_the_bound() -> None:
     net = SigmoidNetwork.random((2, 3, 3), span=1.5, random_state=1)
     rows = net.clamped(np.array([[0.0, 1.0, 1.0], [1.0, 1.0, 0.0]]))
-    family = parse_posterior("tree-mf:width=1,tol=1e-10,max_sweeps=2000")
+    family = parse_posterior("tree-mf:width=1,tol=1e-10,inner_max_iter=2000")
     rng = np.random.default_rng(0)
     fit = family.fit(net, rows, rng=rng)
     found = family.gradient(net, rows, fit)
@@ -47,10 +47,10 @@ def test_evidence_learning_and_errors() -> None:
     on = rng.integers(0, 2, size=(8, 1))
     X = np.repeat(np.concatenate([on, 1 - on], axis=1), 2, axis=1).astype(float)
     net = SigmoidBeliefNetwork(
-        (2,), posterior="tree-mf:1", epochs=4, batch_size=8, learning_rate=0.2, random_state=0
+        (2,), posterior="tree-mf:1", max_iter=4, batch_size=8, learning_rate=0.2, random_state=0
     ).fit(X)
     assert net.trace_.objective[-1] > net.trace_.objective[0]
-    assert net.score(X) < net.log_likelihood(X, "exact").mean()
+    assert net.score(X) < net.row_likelihoods(X, "exact").mean()
     told = net.infer({0: 1, 2: 1})
     exact = net.infer({0: 1, 2: 1}, posterior="exact")
     assert told.bound < exact.bound and np.abs(told.means - exact.means).max() < 0.1

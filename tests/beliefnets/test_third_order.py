@@ -61,7 +61,7 @@ def test_bounds_lie_between_the_quadratic_one_and_the_truth() -> None:
 def test_gradient_and_learning() -> None:
     net = SigmoidNetwork.random((2, 3, 4), span=1.5, random_state=1)
     rows = net.clamped(np.array([[0.0, 1.0, 1.0, 0.0], [1.0, 1.0, 0.0, 0.0]]))
-    family = ThirdOrderUnits(rounds=1)
+    family = ThirdOrderUnits(max_iter=1)
     fit = family.fit(net, rows, rng=np.random.default_rng(0))
     found = family.gradient(net, rows, fit)
 
@@ -90,7 +90,7 @@ def test_gradient_and_learning() -> None:
     on = rng.integers(0, 2, size=(40, 1))
     X = np.repeat(np.concatenate([on, 1 - on], axis=1), 2, axis=1).astype(float)
     learnt = SigmoidBeliefNetwork(
-        (2,), posterior="third-order", epochs=25, batch_size=20, learning_rate=0.1, random_state=0
+        (2,), posterior="third-order", max_iter=25, batch_size=20, learning_rate=0.1, random_state=0
     ).fit(X)
     assert learnt.trace_.objective[-1] > learnt.trace_.objective[0] + 0.5
-    assert learnt.score(X) < learnt.log_likelihood(X, "exact").mean()
+    assert learnt.score(X) < learnt.row_likelihoods(X, "exact").mean()

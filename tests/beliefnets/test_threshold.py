@@ -46,6 +46,7 @@ def test_inference_comes_near_to_brute_force_and_never_falls(margin):
 
 
 def test_the_printed_update_is_worse():
+    # LAW-I13
     rng = np.random.default_rng(0)
     net = ThresholdNetwork.random((5, 8, 2), rng)
     rows, targets = rng.normal(size=(200, 5)), rng.choice([-1.0, 1.0], size=(200, 2))
@@ -56,6 +57,7 @@ def test_the_printed_update_is_worse():
 
 def test_stored_patterns_have_objective_zero():
     """LAW-T14: zero exactly where every unit agrees with the sign of its input."""
+    # LAW-M4
     rng = np.random.default_rng(0)
     net = ThresholdNetwork.random((3, 6, 1), rng)
     rows = rng.normal(size=(40, 3))
@@ -96,7 +98,7 @@ def test_margins_meet_their_optimality_conditions(xor):
     from kikuchi.beliefnets.threshold import _Rounds
 
     X, y = xor
-    options = ThresholdNetworkClassifier(hidden=4, C=2.0, random_state=0)
+    options = ThresholdNetworkClassifier(hidden_layer_sizes=4, C=2.0, random_state=0)
     work = _Rounds(options, (2, 4, 1), X, np.where(y == "same", 1.0, -1.0)[:, None])
     net = ThresholdNetwork.random((2, 4, 1), np.random.default_rng(0))
     states = net.infer(X, work.targets, np.random.default_rng(0), margin=1.0).states
@@ -114,26 +116,31 @@ def test_margins_meet_their_optimality_conditions(xor):
 def test_classes_committees_layers_and_files(xor, tmp_path):
     X, y = xor
     clf = ThresholdNetworkClassifier(
-        hidden=10, networks=4, committee=3, rounds=4, random_state=0
+        hidden_layer_sizes=10, n_init=4, committee=3, max_iter=4, random_state=0
     ).fit(X, y)
-    assert clf.score(X, y) > 0.8 and len(clf.networks_) == 3
+    assert clf.score(X, y) > 0.8 and len(clf.model_) == 3
     assert np.all(np.diff(clf.validation_errors_) >= 0)
     clf.save(tmp_path / "net.safetensors")
     again = ThresholdNetworkClassifier.load(tmp_path / "net.safetensors")
     assert np.array_equal(again.predict(X), clf.predict(X))
     rings = np.digitize(np.hypot(*X.T), [0.5, 0.9])
-    deep = ThresholdNetworkClassifier(hidden=(12, 6), rounds=4, random_state=0).fit(X, rings)
+    deep = ThresholdNetworkClassifier(hidden_layer_sizes=(12, 6), max_iter=4, random_state=0).fit(
+        X, rings
+    )
     assert deep.decision_function(X).shape == (150, 3) and deep.score(X, rings) > 0.5
 
 
 def test_perceptrons_learn(xor):
+    # LAW-L4
     X, y = xor
-    clf = ThresholdNetworkClassifier(hidden=20, rule="perceptron", random_state=1).fit(X, y)
+    clf = ThresholdNetworkClassifier(
+        hidden_layer_sizes=20, learner="perceptron", random_state=1
+    ).fit(X, y)
     assert clf.score(X, y) > 0.7
 
 
 def test_scikit_learn_accepts_the_classifier():
-    check_estimator(ThresholdNetworkClassifier(hidden=6, rounds=3, random_state=0))
+    check_estimator(ThresholdNetworkClassifier(hidden_layer_sizes=6, max_iter=3, random_state=0))
 
 
 def test_what_is_refused(xor):
@@ -142,7 +149,7 @@ def test_what_is_refused(xor):
         ThresholdNetworkClassifier().fit(X, np.zeros(len(X), dtype=int))
     for hidden in (0, (), "a,b", (3, 0)):
         with pytest.raises(MethodError, match="hidden"):
-            ThresholdNetworkClassifier(hidden=hidden).fit(X, y)
+            ThresholdNetworkClassifier(hidden_layer_sizes=hidden).fit(X, y)
     with pytest.raises(MethodError, match="committee of 3 of 1"):
         ThresholdNetworkClassifier(committee=3).fit(X, y)
 
@@ -153,7 +160,7 @@ def test_what_is_refused(xor):
 def test_inputs_are_centred_and_scaled(xor, scaling, size):
     X, y = xor
     units = np.array([1000.0, 0.01])
-    options = {"scaling": scaling, "rounds": 1, "random_state": 0}
+    options = {"scaling": scaling, "max_iter": 1, "random_state": 0}
     clf = ThresholdNetworkClassifier(4, **options).fit(X, y)
     white = (X - clf._middle) / clf._scale
     assert white.mean(axis=0) == pytest.approx(0.0, abs=1e-12)

@@ -23,7 +23,7 @@ def digits() -> tuple[np.ndarray, np.ndarray]:
 @pytest.mark.parametrize("options", [{"visible": "gaussian"}, {"limits": "data"}])
 def test_scikit_learn_accepts_the_estimator(options: dict) -> None:
     """Its checks seed estimators that have a `random_state`; the machine has no seed of its own."""
-    check_estimator(FreeEnergyClassifier(RBM(3, learning_rate=0.01, epochs=3, **options)))
+    check_estimator(FreeEnergyClassifier(RBM(3, learning_rate=0.01, max_iter=3, **options)))
 
 
 def test_a_seed_of_the_classifier_makes_fits_of_unseeded_machines_equal() -> None:
@@ -32,7 +32,7 @@ def test_a_seed_of_the_classifier_makes_fits_of_unseeded_machines_equal() -> Non
     X, y = X[keep], y[keep]
 
     def energies(seed: int | None) -> np.ndarray:
-        model = FreeEnergyClassifier(RBM(4, epochs=2), random_state=seed)
+        model = FreeEnergyClassifier(RBM(4, max_iter=2), random_state=seed)
         return model.fit(X, y).free_energies(X[:20])
 
     first = energies(0)
@@ -42,7 +42,7 @@ def test_a_seed_of_the_classifier_makes_fits_of_unseeded_machines_equal() -> Non
 
 def test_digits_are_told_apart_better_than_by_pixels() -> None:
     X, y = digits()
-    machine = BoltzmannMachine(25, architecture="poe", epochs=8, random_state=0)
+    machine = BoltzmannMachine(25, architecture="poe", max_iter=8, random_state=0)
     model = FreeEnergyClassifier(machine).fit(
         X[:600], y[:600], X_more=X[600:900], y_more=y[600:900]
     )
@@ -71,17 +71,17 @@ def test_sparse_rows_and_words_as_labels() -> None:
 
 def test_bad_classes_are_refused() -> None:
     X, y = digits()
-    model = FreeEnergyClassifier(RBM(2, epochs=1), classes=range(11))
+    model = FreeEnergyClassifier(RBM(2, max_iter=1), classes=range(11))
     with pytest.raises(DataError, match="class 10 has no rows"):
         model.fit(X, y)
     with pytest.raises(DataError, match="none of the classes"):
-        FreeEnergyClassifier(RBM(2, epochs=1), classes=[0, 1]).fit(X, y)
+        FreeEnergyClassifier(RBM(2, max_iter=1), classes=[0, 1]).fit(X, y)
     with pytest.raises(DataError, match="one class"):
-        FreeEnergyClassifier(RBM(2, epochs=1)).fit(X, np.zeros(len(X)))
+        FreeEnergyClassifier(RBM(2, max_iter=1)).fit(X, np.zeros(len(X)))
     with pytest.raises(DataError, match="one known label"):
-        FreeEnergyClassifier(RBM(2, epochs=1)).fit(X, y, X_more=X[:3], y_more=[0, 1, 99])
+        FreeEnergyClassifier(RBM(2, max_iter=1)).fit(X, y, X_more=X[:3], y_more=[0, 1, 99])
     with pytest.raises(ValueError, match="outside"):
-        FreeEnergyClassifier(RBM(2, epochs=1)).fit(X * 3, y)
+        FreeEnergyClassifier(RBM(2, max_iter=1)).fit(X * 3, y)
 
 
 def test_machines_of_all_classes_scale_rows_alike() -> None:
@@ -90,7 +90,7 @@ def test_machines_of_all_classes_scale_rows_alike() -> None:
     X = rng.random((60, 6))
     y = np.arange(60) % 2
     X[y == 1] *= 0.2
-    model = FreeEnergyClassifier(RBM(2, epochs=1, limits="data", random_state=0)).fit(X, y)
+    model = FreeEnergyClassifier(RBM(2, max_iter=1, limits="data", random_state=0)).fit(X, y)
     assert len({machine.limits_ for machine in model.machines_}) == 1
     assert model.machines_[0].limits_ == (X.min(), X.max())
 
@@ -100,11 +100,11 @@ def test_the_classifier_says_what_its_machines_and_its_regression_say() -> None:
     labels = rows[:, 0] > 0.5
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        cut = FreeEnergyClassifier(RBM(2, epochs=9, seconds=1e-9, random_state=0), max_iter=1)
+        cut = FreeEnergyClassifier(RBM(2, max_iter=9, seconds=1e-9, random_state=0), max_iter=1)
         cut.fit(rows, labels)
     assert not cut.converged_ and len(cut.warnings_) == 5
     assert "class False: ended after" in cut.warnings_[0] and "max_iter" in cut.warnings_[-1]
-    whole = FreeEnergyClassifier(RBM(2, epochs=2, random_state=0)).fit(rows, labels)
+    whole = FreeEnergyClassifier(RBM(2, max_iter=2, random_state=0)).fit(rows, labels)
     assert whole.converged_
     assert not any("ended after" in text or "max_iter" in text for text in whole.warnings_)
 

@@ -67,7 +67,7 @@ def test_no_sweep_raises_the_free_energy(kind, seed, scale, damping, corner):
     before = value(kind, weights, fields, q)
     for _ in range(6):
         q = fixed_point_means(
-            weights, fields, q, energy=kind, tol=0.0, max_sweeps=1, damping=damping
+            weights, fields, q, energy=kind, tol=0.0, max_iter=1, damping=damping
         ).means
         assert np.all((q >= 0) & (q <= 1))
         after = value(kind, weights, fields, q)
@@ -81,7 +81,7 @@ def test_strong_weights_converge(kind):
     weights, fields = symmetric(rng, 12, 3.0), rng.normal(size=(40, 12))
     found = fixed_point_means(weights, fields, energy=kind, tol=1e-9)
     assert found.converged and found.residual <= 1e-9
-    again = fixed_point_means(weights, fields, found.means, energy=kind, tol=0.0, max_sweeps=1)
+    again = fixed_point_means(weights, fields, found.means, energy=kind, tol=0.0, max_iter=1)
     np.testing.assert_allclose(again.means, found.means, atol=1e-8)
 
 
@@ -98,7 +98,7 @@ def test_mean_field_is_a_fixed_point_and_rows_do_not_depend_on_their_company():
 
 def test_logistic_function_of_the_loops_is_right_to_rounding():
     x = np.concatenate([np.linspace(-700, 700, 4001), np.linspace(-2, 2, 999)])
-    found = fixed_point_means(np.zeros((1, 1)), x[:, None], tol=0.0, max_sweeps=1).means[:, 0]
+    found = fixed_point_means(np.zeros((1, 1)), x[:, None], tol=0.0, max_iter=1).means[:, 0]
     np.testing.assert_allclose(found, expit(x), rtol=1e-15 * 4, atol=0)
 
 
@@ -114,9 +114,9 @@ def test_settling_from_data_falls_and_stays_above_minus_log_z(architecture):
     np.testing.assert_allclose(values[0], MEAN_FIELD.value(machine, data, q), atol=1e-12)
     r = data
     for _ in range(4):
-        r = visible_means(machine, q, r, tol=0.0, max_sweeps=3).means
+        r = visible_means(machine, q, r, tol=0.0, max_iter=3).means
         values.append(MEAN_FIELD.value(machine, r, q))
-        q = hidden_means(machine, r, q, tol=0.0, max_sweeps=3).means
+        q = hidden_means(machine, r, q, tol=0.0, max_iter=3).means
         values.append(MEAN_FIELD.value(machine, r, q))
     steps = np.diff(np.array(values), axis=0)
     assert np.all(steps <= 1e-10)
@@ -203,7 +203,7 @@ def test_saturated_means_are_reported_not_clipped():
 def test_not_converged_is_said():
     rng = np.random.default_rng(8)
     weights, fields = symmetric(rng, 8, 1.0), rng.normal(size=(3, 8))
-    found = fixed_point_means(weights, fields, tol=1e-12, max_sweeps=2)
+    found = fixed_point_means(weights, fields, tol=1e-12, max_iter=2)
     assert not found.converged and found.residual > 1e-12
 
 

@@ -34,7 +34,7 @@ def random_spins(seed, n=10, n_visible=6):
 
 def fitted(machine, components, seed=0, **more):
     start = random_mixture(machine, components, np.random.default_rng(seed))
-    return fit_mixture(machine, start, **{"tol": 1e-9, "max_sweeps": 3000, **more})
+    return fit_mixture(machine, start, **{"tol": 1e-9, "max_iter": 3000, **more})
 
 
 def test_one_component_is_mean_field():
@@ -58,7 +58,7 @@ def test_bounds_hold_in_both_forms_and_gain_at_most_the_log_of_components():
         single = fitted(machine, 1, temperatures=ANNEALED)
         last = single
         for _ in range(3):
-            last = fit_mixture(machine, split(last, seed), tol=1e-8, max_sweeps=2000)
+            last = fit_mixture(machine, split(last, seed), tol=1e-8, max_iter=2000)
             forms = mixture_bounds(machine, last)
             assert forms["lambda"] <= forms["eliminated"] + 1e-12 <= truth + 1e-9
             assert last.bound >= single.bound - 1e-9
@@ -70,7 +70,7 @@ def test_information_is_bounded_by_the_true_one_and_by_the_entropy_of_the_weight
     """LAW-T4: I <= I_exact <= S(Q(m)) <= ln M; constant R with the best lambda gives I = 0."""
     for seed in range(3):
         machine = random_spins(seed)
-        found = fitted(machine, 4, seed, temperatures=ANNEALED, max_sweeps=300)
+        found = fitted(machine, 4, seed, temperatures=ANNEALED, max_iter=300)
         d = machine.n_visible
         each = mean_field_bound(machine, found.means[:, :d], found.means[:, d:])
         mean = float(found.weights @ each)
@@ -104,10 +104,10 @@ def best_component(machine, mixture):
 
 def test_form_without_lambda_goes_on_from_there():
     machine = random_spins(2)
-    start = fitted(machine, 3, max_sweeps=10)
-    better = fit_mixture(machine, start, form="eliminated", max_sweeps=200)
+    start = fitted(machine, 3, max_iter=10)
+    better = fit_mixture(machine, start, form="eliminated", max_iter=200)
     assert start.bound < better.bound <= exact(machine).log_z
-    ascended = fit_mixture(machine, start, max_sweeps=3000, tol=1e-9)
+    ascended = fit_mixture(machine, start, max_iter=3000, tol=1e-9)
     assert better.bound == pytest.approx(ascended.bound, abs=5e-3)
 
 
@@ -167,7 +167,7 @@ def test_statistics_of_all_connections():
 def test_unit_update_in_spins_is_the_corrected_one():
     """LAW-I15: the fixed point solves the equation for +-1 units with both halves and the sum."""
     machine = random_spins(5, n=5, n_visible=5)
-    found = fitted(machine, 2, tol=1e-13, max_sweeps=20000)
+    found = fitted(machine, 2, tol=1e-13, max_iter=20000)
     spins = to_spins(machine)
     s = 2.0 * found.means - 1.0
     q = np.stack([1 - found.means, found.means], axis=2)  # component, unit, state

@@ -56,6 +56,7 @@ def joint_of_replicas(machine: Machine) -> dict[tuple[int, ...], float]:
 
 def test_counts_have_the_distribution_of_the_replicas() -> None:
     """TEH-M9 (a), equation 3.6 with its binomial coefficients."""
+    # TEH-T30
     machine = small(np.random.default_rng(0))
     wanted = joint_of_replicas(machine)
     states = np.array(list(wanted), dtype=float)
@@ -68,6 +69,7 @@ def test_counts_have_the_distribution_of_the_replicas() -> None:
 
 def test_conditionals_are_binomial() -> None:
     """TEH-M9 (b, c): SciPy's binomial, its mean and the variance p (1 - p) / n of shares."""
+    # TEH-T30
     machine = small(np.random.default_rng(1))
     joint = joint_of_replicas(machine)
     v = (2, 0, 1)
@@ -124,6 +126,7 @@ def test_mean_update_is_the_enumerated_one(visible: int, hidden: int) -> None:
 
 def test_one_replica_is_cd_1_of_the_rbm() -> None:
     """With hidden states fixed by strong weights, the rule of TEH-L9 has no chance left in it."""
+    # TEH-T30
     rng = np.random.default_rng(3)
     machine = Machine(80 * rng.normal(size=(4, 3)), rng.normal(size=4), 20 * rng.normal(size=3))
     batch = rng.integers(0, 2, size=(6, 4)).astype(float)
@@ -153,6 +156,7 @@ def test_one_replica_is_cd_1_of_the_rbm() -> None:
 
 def test_weights_stay_at_zero_or_above() -> None:
     """TEH-M10: after every update, so also after the last."""
+    # TEH-T45
     rng = np.random.default_rng(4)
     rows = rng.integers(0, 3, size=(30, 3)).astype(float)
     start = small(rng)
@@ -180,7 +184,7 @@ def test_machines_without_replicas_are_refused() -> None:
 def test_conventions_of_scikit_learn() -> None:
     from sklearn.utils.estimator_checks import check_estimator
 
-    check_estimator(RateCodedRBM(5, limits="data", epochs=3))
+    check_estimator(RateCodedRBM(5, limits="data", max_iter=3))
 
 
 @pytest.fixture(scope="module")
@@ -200,12 +204,12 @@ def error_of(rbm: RateCodedRBM, rows: Array) -> float:
 @pytest.mark.parametrize("nonnegative", [False, True])
 def test_patterns_are_reconstructed(patterns: Array, nonnegative: bool) -> None:
     rbm = RateCodedRBM(
-        8, nonnegative=nonnegative, learning_rate=0.01, epochs=400, random_state=0
+        8, nonnegative=nonnegative, learning_rate=0.01, max_iter=400, random_state=0
     ).fit(patterns)
     variance = patterns.var(axis=0).mean()
     assert error_of(rbm, patterns) < (0.35 if nonnegative else 0.15) * variance
     assert rbm.warnings_ == [] and rbm.stopped_ == "epochs" and rbm.n_iter_ == 400
-    assert (rbm.machine_.weights.min() >= 0) == nonnegative
+    assert (rbm.model_.weights.min() >= 0) == nonnegative
     rates = rbm.transform(patterns)
     assert rates.shape == (200, 8) and rates.min() >= 0 and rates.max() <= 1
     np.testing.assert_allclose(rbm.reconstruct(patterns), rbm.inverse_transform(rates))
@@ -216,10 +220,10 @@ def test_patterns_are_reconstructed(patterns: Array, nonnegative: bool) -> None:
 def test_scores_are_enumerated_probabilities() -> None:
     """log P of counts by summing the joint of the replicas over hidden counts, up to log Z."""
     rng = np.random.default_rng(5)
-    rbm = RateCodedRBM(2, visible_replicas=2, hidden_replicas=3, epochs=1, dtype="float64")
+    rbm = RateCodedRBM(2, visible_replicas=2, hidden_replicas=3, max_iter=1, dtype="float64")
     rbm.fit(rng.random((4, 3)))
-    rbm.machine_ = small(rng)
-    joint = joint_of_replicas(rbm.machine_)
+    rbm.model_ = small(rng)
+    joint = joint_of_replicas(rbm.model_)
     marginal: dict[tuple[int, ...], float] = {}
     for state, p in joint.items():
         marginal[state[:3]] = marginal.get(state[:3], 0.0) + p
@@ -231,10 +235,10 @@ def test_scores_are_enumerated_probabilities() -> None:
 def test_samples_follow_the_model() -> None:
     """Means of Gibbs samples against enumeration, within five standard errors."""
     rng = np.random.default_rng(6)
-    rbm = RateCodedRBM(2, visible_replicas=2, hidden_replicas=3, epochs=1, dtype="float64")
+    rbm = RateCodedRBM(2, visible_replicas=2, hidden_replicas=3, max_iter=1, dtype="float64")
     rbm.fit(rng.random((4, 3)))
-    rbm.machine_ = small(rng)
-    mean = sum(p * np.array(state[:3]) / 2 for state, p in joint_of_replicas(rbm.machine_).items())
+    rbm.model_ = small(rng)
+    mean = sum(p * np.array(state[:3]) / 2 for state, p in joint_of_replicas(rbm.model_).items())
     drawn = rbm.sample(4000, steps=100, random_state=0)
     error = drawn.std(axis=0) / np.sqrt(len(drawn))
     assert np.all(np.abs(drawn.mean(axis=0) - mean) < 5 * error)
@@ -246,20 +250,25 @@ def test_samples_follow_the_model() -> None:
 def test_training_begins_at_the_mean(patterns: Array, nonnegative: bool) -> None:
     """Before anything is learnt, the mean row is its own reconstruction."""
     rbm = RateCodedRBM(
-        9, nonnegative=nonnegative, learning_rate=1e-12, epochs=1, dtype="float64", random_state=0
+        9, nonnegative=nonnegative, learning_rate=1e-12, max_iter=1, dtype="float64", random_state=0
     ).fit(patterns)
     mean = patterns.mean(axis=0, keepdims=True)
     np.testing.assert_allclose(rbm.reconstruct(mean), mean, atol=1e-8)
-    field = 10 * mean @ rbm.machine_.weights + rbm.machine_.hidden_bias
+    field = 10 * mean @ rbm.model_.weights + rbm.model_.hidden_bias
     assert field.mean() == pytest.approx(-0.5, abs=1.0)
 
 
 def test_limits_of_the_data(patterns: Array) -> None:
     """Grey values 0..255 with their limits are the same data."""
-    settings: dict[str, Any] = {"n_hidden": 3, "epochs": 5, "random_state": 1, "dtype": "float64"}
+    settings: dict[str, Any] = {
+        "n_components": 3,
+        "max_iter": 5,
+        "random_state": 1,
+        "dtype": "float64",
+    }
     one = RateCodedRBM(**settings).fit(patterns)
     other = RateCodedRBM(**settings, limits=(0, 255)).fit(255 * patterns)
-    np.testing.assert_allclose(one.machine_.weights, other.machine_.weights, atol=1e-12)
+    np.testing.assert_allclose(one.model_.weights, other.model_.weights, atol=1e-12)
     np.testing.assert_allclose(
         255 * one.reconstruct(patterns), other.reconstruct(255 * patterns), atol=1e-8
     )
@@ -277,7 +286,7 @@ def test_parts_of_the_data_one_after_the_other(patterns: Array) -> None:
 
 def test_collapse_is_told(patterns: Array) -> None:
     """Hidden units that begin far below 0 stay off."""
-    rbm = RateCodedRBM(4, hidden_start=-30.0, epochs=20, random_state=0).fit(patterns)
+    rbm = RateCodedRBM(4, hidden_start=-30.0, max_iter=20, random_state=0).fit(patterns)
     assert "collapsed" in rbm.warnings_[-1] and np.all(np.isfinite(rbm.transform(patterns)))
 
 
@@ -291,8 +300,8 @@ def test_collapse_is_told(patterns: Array) -> None:
         ({"dtype": "int8"}, [[0.5, 1.0]], "dtype"),
         ({"visible_replicas": 0}, [[0.5, 1.0]], "replicas"),
         ({"learning_rate": -1.0}, [[0.5, 1.0]], "learning_rate"),
-        ({"epochs": 0}, [[0.5, 1.0]], "epochs"),
-        ({"n_hidden": -1}, [[0.5, 1.0]], "hidden"),
+        ({"max_iter": 0}, [[0.5, 1.0]], "max_iter"),
+        ({"n_components": -1}, [[0.5, 1.0]], "hidden"),
     ],
 )
 def test_bad_settings_and_rows(settings: dict[str, Any], rows: list[Any], message: str) -> None:
@@ -301,7 +310,7 @@ def test_bad_settings_and_rows(settings: dict[str, Any], rows: list[Any], messag
 
 
 def test_bad_shares_are_refused(patterns: Array) -> None:
-    rbm = RateCodedRBM(3, epochs=1).fit(patterns)
+    rbm = RateCodedRBM(3, max_iter=1).fit(patterns)
     with pytest.raises(DataError, match="3 hidden"):
         rbm.inverse_transform(np.ones((2, 4)))
     with pytest.raises(ValueError, match="features"):
@@ -309,11 +318,12 @@ def test_bad_shares_are_refused(patterns: Array) -> None:
 
 
 def test_files_hold_the_whole_estimator(patterns: Array, tmp_path: Path) -> None:
-    rbm = RateCodedRBM(3, epochs=5, limits=(0, 255), random_state=0).fit(255 * patterns)
+    rbm = RateCodedRBM(3, max_iter=5, limits=(0, 255), random_state=0).fit(255 * patterns)
     rbm.save(tmp_path / "rates.safetensors")
     again = RateCodedRBM.load(tmp_path / "rates.safetensors")
     assert again.limits_ == (0.0, 255.0) and again.get_params()["hidden_replicas"] == 100
     np.testing.assert_array_equal(again.transform(255 * patterns), rbm.transform(255 * patterns))
     np.testing.assert_array_equal(
-        again.sample(2, 3), RateCodedRBM.load(tmp_path / "rates.safetensors").sample(2, 3)
+        again.sample(2, steps=3),
+        RateCodedRBM.load(tmp_path / "rates.safetensors").sample(2, steps=3),
     )

@@ -31,7 +31,7 @@ ROWS = PATTERNS[np.random.default_rng(0).integers(0, 3, 300)]
 
 def fitted(**options) -> RBM:
     """Trained on all rows for all epochs, unless the options say otherwise."""
-    fixed = {"epochs": 30, "learning_rate": 0.2, "batch_size": 20, "validation_fraction": 0}
+    fixed = {"max_iter": 30, "learning_rate": 0.2, "batch_size": 20, "validation_fraction": 0}
     options = fixed | {"random_state": 0} | options
     return RBM(4, **options).fit(ROWS)
 
@@ -41,8 +41,8 @@ def fitted(**options) -> RBM:
     "made",
     [
         pytest.param(RBM(), marks=pytest.mark.slow),
-        RBM(3, epochs=2, random_state=0),
-        RBM(3, learning_rate=0.005, epochs=2, random_state=0, visible="gaussian"),
+        RBM(3, max_iter=2, random_state=0),
+        RBM(3, learning_rate=0.005, max_iter=2, random_state=0, visible="gaussian"),
     ],
 )
 def test_scikit_learn_accepts_the_estimator(made: RBM) -> None:
@@ -52,9 +52,9 @@ def test_scikit_learn_accepts_the_estimator(made: RBM) -> None:
 
 def test_values_that_are_no_states_are_scaled_with_a_warning_or_refused() -> None:
     with pytest.warns(UserWarning, match="values from 0 to 255 were scaled to the states 0 to 1"):
-        scaled = RBM(4, epochs=2, random_state=0).fit(255 * ROWS)
+        scaled = RBM(4, max_iter=2, random_state=0).fit(255 * ROWS)
     assert scaled.limits_ == (0, 255)
-    plain = RBM(4, epochs=2, random_state=0).fit(ROWS)
+    plain = RBM(4, max_iter=2, random_state=0).fit(ROWS)
     assert plain.limits_ is None
     assert np.allclose(scaled.transform(255 * ROWS), plain.transform(ROWS), atol=1e-5)
     with pytest.raises(DataError, match=r"is 255, outside \[0, 1\] of binary units"):
@@ -65,7 +65,7 @@ def test_values_that_are_no_states_are_scaled_with_a_warning_or_refused() -> Non
 
 def test_a_machine_that_has_learnt_nothing_says_so() -> None:
     with pytest.warns(ConvergenceWarning, match="reconstructed no better"):
-        RBM(2, epochs=1, learning_rate=1e-9, random_state=0).fit(ROWS)
+        RBM(2, max_iter=1, learning_rate=1e-9, random_state=0).fit(ROWS)
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         assert not any("no better" in text for text in fitted().warnings_)
@@ -78,10 +78,10 @@ def test_limits_scale_data_to_states_and_back(sparse: bool, tmp_path: Path) -> N
     for limits in ((0, 255), "data"):
         scaled = RBM(**plain.get_params() | {"limits": limits}).fit(data)
         assert scaled.limits_ == (0, 255)
-        assert np.allclose(scaled.machine_.weights, plain.machine_.weights, atol=1e-6)
+        assert np.allclose(scaled.model_.weights, plain.model_.weights, atol=1e-6)
         assert np.allclose(scaled.reconstruct(data), 255 * plain.reconstruct(ROWS), atol=1e-2)
         assert np.allclose(scaled.score_samples(data), plain.score_samples(ROWS), atol=1e-4)
-        assert set(np.unique(scaled.sample(20, 5))) == {0.0, 255.0}
+        assert set(np.unique(scaled.sample(20, steps=5))) == {0.0, 255.0}
         scaled.save(tmp_path / "m.safetensors")
         assert np.array_equal(
             RBM.load(tmp_path / "m.safetensors").transform(data), scaled.transform(data)
@@ -109,10 +109,10 @@ def test_limits_that_cannot_be() -> None:
 @pytest.mark.parametrize("learner", ["pcd", "cd:k=2", "brief-gibbs", "pseudo", "exact", "cf"])
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 def test_learners_raise_the_exact_likelihood(learner: str, dtype: str) -> None:
-    machine = fitted(learner=learner, dtype=dtype, learning_rate=0.05, epochs=80, momentum=0.5)
-    before = RBM(4, random_state=0, epochs=1, learning_rate=1e-9, start="zero").fit(ROWS)
+    machine = fitted(learner=learner, dtype=dtype, learning_rate=0.05, max_iter=80, momentum=0.5)
+    before = RBM(4, random_state=0, max_iter=1, learning_rate=1e-9, start="zero").fit(ROWS)
     assert machine.score(ROWS) > before.score(ROWS) + 0.7
-    assert machine.machine_.dtype == dtype
+    assert machine.model_.dtype == dtype
     assert machine.transform(ROWS).dtype == dtype
     assert machine.n_iter_ == 80 and machine.stopped_ == "epochs"
     assert not machine.converged_  # running out of epochs is not convergence
@@ -123,8 +123,8 @@ def test_log_likelihoods_are_exact(visible: str) -> None:
     """TEH-M8."""
     rows = ROWS * 3 if visible.startswith("binomial") else ROWS
     rbm = RBM(3, visible=visible, dtype="float64", random_state=1, learning_rate=0.01).fit(rows)
-    found = rbm.log_likelihood(rows, "exact")
-    truth = log_likelihood(rbm.machine_, rows)
+    found = rbm.row_likelihoods(rows, "exact")
+    truth = log_likelihood(rbm.model_, rows)
     assert np.allclose(found.estimate, truth) and found.mean() == pytest.approx(truth.mean())
     assert np.array_equal(found.lower, found.upper) and found.confidence == 1.0
     assert rbm.score_bounds(rows) == (found.mean(), found.mean())
@@ -161,8 +161,8 @@ def test_scores_of_many_columns_are_pseudo_log_likelihoods(visible: str) -> None
     if visible.startswith("binomial"):
         rows, states = rows * 3, np.arange(4.0)
     rbm = RBM(3, visible=visible, dtype="float64", random_state=1, learning_rate=0.02).fit(rows)
-    rbm.machine_.weights[...] = rng.normal(0, 0.7, (18, 3))
-    expected = enumerated_pseudo(lambda v: clamped(rbm.machine_, v).log_weights, rows, states)
+    rbm.model_.weights[...] = rng.normal(0, 0.7, (18, 3))
+    expected = enumerated_pseudo(lambda v: clamped(rbm.model_, v).log_weights, rows, states)
     assert rbm.score_kind_ == "pseudo-log-likelihood"
     before = rbm.score_samples(rows)
     assert before == pytest.approx(expected - 18 * np.log(step), abs=1e-6)
@@ -180,13 +180,13 @@ def test_grid_search_chooses_as_the_exact_likelihood_does() -> None:
     causes = rng.random((40, 1)) < 0.5
     rows = (rng.random((40, 6)) < np.where(causes, 0.7, 0.3)).astype(float)
     sizes = [0, 1, 20]
-    options: dict[str, Any] = {"epochs": 300, "learning_rate": 0.3, "random_state": 0}
+    options: dict[str, Any] = {"max_iter": 300, "learning_rate": 0.3, "random_state": 0}
     folds = KFold(2)
-    search = GridSearchCV(RBM(**options), {"n_hidden": sizes}, cv=folds, refit=False).fit(rows)
+    search = GridSearchCV(RBM(**options), {"n_components": sizes}, cv=folds, refit=False).fit(rows)
     truth = [
         np.mean(
             [
-                log_likelihood(RBM(k, **options).fit(rows[a]).machine_, rows[b]).mean()
+                log_likelihood(RBM(k, **options).fit(rows[a]).model_, rows[b]).mean()
                 for a, b in folds.split(rows)
             ]
         )
@@ -198,11 +198,11 @@ def test_grid_search_chooses_as_the_exact_likelihood_does() -> None:
 
 def poorly_annealed(rows: np.ndarray) -> tuple[RBM, Any]:
     """A machine with strong weights, and its log Z by a few long steps."""
-    rbm = RBM(18, epochs=2, dtype="float64", random_state=0).fit(rows)
+    rbm = RBM(18, max_iter=2, dtype="float64", random_state=0).fit(rows)
     rng = np.random.default_rng(1)
     patterns = rows[rng.integers(0, len(rows), 18)]
-    rbm.machine_.weights[...] = 4.0 * (2.0 * patterns.T - 1.0)
-    rbm.machine_.hidden_bias[...] = -4.0 * patterns.sum(axis=1) + 6.0
+    rbm.model_.weights[...] = 4.0 * (2.0 * patterns.T - 1.0)
+    rbm.model_.hidden_bias[...] = -4.0 * patterns.sum(axis=1) + 6.0
     return rbm, {"betas": 15, "chains": 20, "batches": 1, "burn_in": 5}
 
 
@@ -210,7 +210,7 @@ def test_log_likelihoods_of_binary_rows_are_never_positive_and_doubts_are_warnin
     rows = np.random.default_rng(0).integers(0, 2, (60, 25)).astype(float)
     rbm, options = poorly_annealed(rows)
     with pytest.warns(ConvergenceWarning, match="log Z is not reliable"):
-        found = rbm.log_likelihood(rows, "ais", **options)
+        found = rbm.row_likelihoods(rows, "ais", **options)
     assert any(text.startswith("log Z: ") for text in rbm.warnings_)
     assert not rbm.log_z_.reliable
     assert np.all(found.estimate <= 0) and np.all(found.upper <= 0)
@@ -220,7 +220,7 @@ def test_log_likelihoods_of_binary_rows_are_never_positive_and_doubts_are_warnin
     assert len([text for text in rbm.warnings_ if "carry weight" in text]) <= 2  # not repeated
     rbm.log_z("exact")
     assert not any(text.startswith("log Z: ") for text in rbm.warnings_)
-    truth = rbm.log_likelihood(rows).mean()
+    truth = rbm.row_likelihoods(rows).mean()
     low, high = float(found.lower.mean()), float(found.upper.mean())
     assert low <= truth <= high
 
@@ -230,13 +230,13 @@ def test_rows_that_refute_log_z_raise_it_with_a_warning() -> None:
     rbm, _ = poorly_annealed(rows)
     rbm.log_z_ = replace(LogZ.exact(0.0), stopped="batches")  # far too low
     with pytest.warns(ConvergenceWarning, match="log Z is at least"):
-        found = rbm.log_likelihood(rows)
+        found = rbm.row_likelihoods(rows)
     assert np.all(found.estimate <= 0) and np.all(np.isneginf(found.lower))
 
 
 def test_log_z_of_an_earlier_fit_is_forgotten() -> None:
     rows = np.random.default_rng(0).integers(0, 2, size=(20, 4))
-    model = RBM(2, epochs=1, random_state=0).fit(rows)
+    model = RBM(2, max_iter=1, random_state=0).fit(rows)
     assert model.log_z("exact") is model.log_z_
     model.fit(rows)
     assert not hasattr(model, "log_z_")
@@ -256,7 +256,7 @@ def test_rows_for_log_z_are_in_the_values_of_the_data() -> None:
     assert scaled.log_z("ais", data=255 * ROWS).estimate == pytest.approx(
         plain.log_z("ais", data=ROWS).estimate, abs=0.05
     )
-    assert scaled.log_likelihood(255 * ROWS).mean() == pytest.approx(plain.score(ROWS), abs=0.1)
+    assert scaled.row_likelihoods(255 * ROWS).mean() == pytest.approx(plain.score(ROWS), abs=0.1)
 
 
 def test_sample_begins_at_rows_and_warns_of_chains_that_drift(recwarn) -> None:
@@ -265,24 +265,24 @@ def test_sample_begins_at_rows_and_warns_of_chains_that_drift(recwarn) -> None:
     """
     rows = np.ones((60, 30))
     rows[:, :10] = np.random.default_rng(0).random((60, 10)) < 0.5
-    rbm = RBM(4, learner="cd", epochs=1, random_state=0, dtype="float64").fit(rows)
-    machine = rbm.machine_
+    rbm = RBM(4, learner="cd", max_iter=1, random_state=0, dtype="float64").fit(rows)
+    machine = rbm.model_
     machine.weights[...], machine.hidden_bias[...] = 0.8, -12.0  # all on or all off
     machine.visible_bias[...] = -1.6
-    assert rbm.sample(200, 1, random_state=0).mean() > 0.7  # where the rows are
+    assert rbm.sample(200, steps=1, random_state=0).mean() > 0.7  # where the rows are
     machine.visible_bias[...] = -2.2  # now the other mode is the better one, and chains leave
     recwarn.clear()
     with pytest.warns(ConvergenceWarning, match="have not reached equilibrium.*raise steps"):
-        rbm.sample(200, 30, random_state=0)
+        rbm.sample(200, steps=30, random_state=0)
     machine.weights[...] = 0.0
     recwarn.clear()
     for seed in range(20):
-        rbm.sample(100, 4, random_state=seed)
+        rbm.sample(100, steps=4, random_state=seed)
     assert not [w for w in recwarn if "equilibrium" in str(w.message)]
 
 
 def test_samples_have_the_marginals_of_the_model() -> None:
-    rbm = fitted(epochs=5, dtype="float64")
+    rbm = fitted(max_iter=5, dtype="float64")
     states = np.array(list(itertools.product((0.0, 1.0), repeat=6)))
     p = np.exp(rbm.score_samples(states))
     assert p.sum() == pytest.approx(1.0)
@@ -299,22 +299,22 @@ def test_a_machine_that_was_not_fitted_has_no_components() -> None:
 
 
 def test_transform_and_back() -> None:
-    rbm = fitted(learner="cd", epochs=100)
+    rbm = fitted(learner="cd", max_iter=100)
     weights = rbm.components_
-    hidden = 1 / (1 + np.exp(-(ROWS @ weights.T + rbm.machine_.hidden_bias)))
+    hidden = 1 / (1 + np.exp(-(ROWS @ weights.T + rbm.model_.hidden_bias)))
     assert np.allclose(rbm.transform(ROWS), hidden, atol=1e-6)
     assert np.abs(rbm.reconstruct(PATTERNS) - PATTERNS).max() < 0.25
     assert list(rbm.get_feature_names_out()) == ["rbm0", "rbm1", "rbm2", "rbm3"]
 
 
 def test_dense_sparse_boolean_rows_and_seeds_agree() -> None:
-    first = RBM(4, epochs=30, learning_rate=0.2, random_state=0, batch_size=20).fit(ROWS)
+    first = RBM(4, max_iter=30, learning_rate=0.2, random_state=0, batch_size=20).fit(ROWS)
     for rows in (ROWS.astype(bool), scipy.sparse.csr_matrix(ROWS), ROWS.astype(np.float32)):
-        rbm = RBM(4, epochs=30, learning_rate=0.2, random_state=0, batch_size=20).fit(rows)
-        assert np.array_equal(rbm.machine_.weights, first.machine_.weights)
+        rbm = RBM(4, max_iter=30, learning_rate=0.2, random_state=0, batch_size=20).fit(rows)
+        assert np.array_equal(rbm.model_.weights, first.model_.weights)
         assert np.array_equal(rbm.transform(rows), rbm.transform(ROWS))
     state = np.random.RandomState(3)
-    assert RBM(2, random_state=state, epochs=1).fit(ROWS).n_iter_ == 1
+    assert RBM(2, random_state=state, max_iter=1).fit(ROWS).n_iter_ == 1
 
 
 def test_partial_fit_goes_on_with_the_same_chains() -> None:
@@ -326,8 +326,8 @@ def test_partial_fit_goes_on_with_the_same_chains() -> None:
     assert np.abs(rbm._state.optimiser["weights"]).max() > 0
     with pytest.raises(ValueError, match="features"):
         rbm.partial_fit(ROWS[:, :4])
-    falling = RBM(4, schedule="cosine", random_state=0).partial_fit(ROWS).machine_
-    constant = RBM(4, schedule="constant", random_state=0).partial_fit(ROWS).machine_
+    falling = RBM(4, schedule="cosine", random_state=0).partial_fit(ROWS).model_
+    constant = RBM(4, schedule="constant", random_state=0).partial_fit(ROWS).model_
     assert np.array_equal(falling.weights, constant.weights)  # there is no last epoch
 
 
@@ -349,14 +349,14 @@ def test_files_hold_the_estimator(tmp_path: Path) -> None:
 
 def test_checkpoint_of_an_estimator(tmp_path: Path) -> None:
     file = tmp_path / "c.safetensors"
-    whole = fitted(epochs=6, schedule="constant")
-    fitted(epochs=3, schedule="constant", checkpoint=file)
+    whole = fitted(max_iter=6, schedule="constant")
+    fitted(max_iter=3, schedule="constant", checkpoint=file)
     assert np.array_equal(
-        fitted(epochs=6, schedule="constant", checkpoint=file).machine_.weights,
-        whole.machine_.weights,
+        fitted(max_iter=6, schedule="constant", checkpoint=file).model_.weights,
+        whole.model_.weights,
     )
     with pytest.raises(DataError, match="another training: its random_state"):
-        fitted(epochs=6, schedule="constant", checkpoint=file, random_state=1)
+        fitted(max_iter=6, schedule="constant", checkpoint=file, random_state=1)
 
 
 def test_divergence_is_a_warning_and_leaves_numbers() -> None:
@@ -373,20 +373,20 @@ def test_time_limit_progress_and_plot(capsys) -> None:
     def progress(done, total, *, residual, objective) -> None:
         seen.append((done, total, objective))
 
-    rbm = RBM(4, epochs=10**6, seconds=0.5, random_state=0, progress=progress).fit(ROWS)
+    rbm = RBM(4, max_iter=10**6, seconds=0.5, random_state=0, progress=progress).fit(ROWS)
     assert rbm.stopped_ == "seconds" and not rbm.converged_ and rbm.warnings_
     assert seen and seen[-1][1] == 10**6 and np.isfinite(seen[-1][2])
-    RBM(4, epochs=10**6, seconds=0.4, random_state=0, verbose=1).fit(ROWS)
+    RBM(4, max_iter=10**6, seconds=0.4, random_state=0, verbose=1).fit(ROWS)
     assert "[RBM] epoch" in capsys.readouterr().out
     figure = rbm.trace_.plot()
     assert figure.axes[0].get_xlabel() == "epochs"
 
 
 def test_other_optimisers_work_by_name() -> None:
-    rbm = fitted(optimiser="adam:b1=0.8", learning_rate=0.02, schedule="cosine")
+    rbm = fitted(solver="adam:b1=0.8", learning_rate=0.02, schedule="cosine")
     assert rbm.score(ROWS) > -3.0
     with pytest.raises(MethodError, match="momentum belongs to optimiser sgd"):
-        fitted(optimiser="adam", momentum=0.5)
+        fitted(solver="adam", momentum=0.5)
 
 
 @pytest.mark.parametrize(
@@ -400,7 +400,7 @@ def test_other_optimisers_work_by_name() -> None:
         ({"visible": "ternary"}, ROWS, "no kind of units"),
         ({"visible": "binomial:replicas=2", "limits": "strict"}, ROWS * 3, r"outside \[0, 2\]"),
         ({"random_state": -1}, ROWS, "the seed must be a whole number"),
-        ({"epochs": 0}, ROWS, "epochs"),
+        ({"max_iter": 0}, ROWS, "max_iter"),
         ({"learning_rate": 0.0}, ROWS, "learning_rate"),
     ],
 )
@@ -410,7 +410,7 @@ def test_bad_input_is_refused(options: dict, rows: np.ndarray, message: str) -> 
 
 
 def test_bad_questions_are_refused() -> None:
-    rbm = fitted(epochs=1)
+    rbm = fitted(max_iter=1)
     with pytest.raises(ValueError, match="features"):
         rbm.transform(ROWS[:, :3])
     with pytest.raises(DataError, match="hidden units"):
@@ -425,11 +425,11 @@ def test_bad_questions_are_refused() -> None:
 
 
 def test_the_start_has_the_means_of_the_data() -> None:
-    still = {"epochs": 1, "learning_rate": 1e-12, "scale": 1e-9, "random_state": 0}
+    still = {"max_iter": 1, "learning_rate": 1e-12, "scale": 1e-9, "random_state": 0}
     rbm = RBM(3, **still).fit(ROWS)
     means = (ROWS.sum(axis=0) + 1) / (len(ROWS) + 2)
-    assert np.allclose(1 / (1 + np.exp(-rbm.machine_.visible_bias)), means, atol=1e-5)
-    assert np.abs(RBM(3, start="zero", **still).fit(ROWS).machine_.visible_bias).max() < 1e-9
+    assert np.allclose(1 / (1 + np.exp(-rbm.model_.visible_bias)), means, atol=1e-5)
+    assert np.abs(RBM(3, start="zero", **still).fit(ROWS).model_.visible_bias).max() < 1e-9
     with pytest.raises(MethodError, match="start must be"):
         RBM(3, start="ones").fit(ROWS)
 
@@ -450,7 +450,7 @@ def test_defaults_give_features_as_good_as_those_of_scikit_learn() -> None:
 
 def test_log_z_follows_the_seed_of_the_estimator() -> None:
     rows = np.random.default_rng(0).integers(0, 2, (40, 5)).astype(float)
-    rbm = RBM(2, epochs=1, random_state=0).fit(rows)
+    rbm = RBM(2, max_iter=1, random_state=0).fit(rows)
     options: dict[str, Any] = {"betas": 20, "chains": 5, "batches": 1}
     first = rbm.log_z("ais", **options).estimate
     assert first == rbm.log_z("ais", **options).estimate
@@ -460,13 +460,15 @@ def test_log_z_follows_the_seed_of_the_estimator() -> None:
 @pytest.mark.parametrize("method", ["ais", "exact"])
 def test_the_whole_answer_about_log_z_is_in_the_file(method: Any, tmp_path: Path) -> None:
     rows = np.random.default_rng(0).integers(0, 2, (40, 5)).astype(float)
-    rbm = RBM(2, epochs=1, random_state=0).fit(rows)
+    rbm = RBM(2, max_iter=1, random_state=0).fit(rows)
     rbm.log_z(method, betas=20) if method == "ais" else rbm.log_z(method)
     rbm.save(tmp_path / "m.safetensors")
     again = RBM.load(tmp_path / "m.safetensors")
     ours, theirs = vars(rbm.log_z_), vars(again.log_z_)
     assert ours.keys() == theirs.keys()
-    assert np.array_equal(again.sample(3, 5, random_state=0), rbm.sample(3, 5, random_state=0))
+    assert np.array_equal(
+        again.sample(3, steps=5, random_state=0), rbm.sample(3, steps=5, random_state=0)
+    )
     for name, value in ours.items():
         np.testing.assert_equal(theirs[name], value)
 
@@ -498,19 +500,19 @@ def test_samples_have_the_shares_of_modes_of_the_data_and_say_that_chains_stay(
     again = RBM.load(tmp_path / "rbm.safetensors")
     assert np.array_equal(again.sample(400, random_state=0), drawn)
     assert again.sampling_ == rbm.sampling_
-    rbm.machine_.weights[...] = 0.0  # independent bits mix in one step
-    rbm.sample(100, 400, random_state=0)
+    rbm.model_.weights[...] = 0.0  # independent bits mix in one step
+    rbm.sample(100, steps=400, random_state=0)
     assert rbm.sampling_.mixed is True
-    rbm.sample(1, 3, random_state=0)
+    rbm.sample(1, steps=3, random_state=0)
     assert rbm.sampling_.mixed is None
 
 
 def test_rules_without_persistent_chains_sample_from_rows() -> None:
-    rbm = fitted(learner="cd", epochs=2)
+    rbm = fitted(learner="cd", max_iter=2)
     rbm.sample(5, random_state=0)
     assert rbm.sampling_.start == "training rows" and rbm.sampling_.steps == 1000
-    rows_chains = fitted(learner="brief-gibbs", epochs=2)
-    rows_chains.sample(5, 10, random_state=0)
+    rows_chains = fitted(learner="brief-gibbs", max_iter=2)
+    rows_chains.sample(5, steps=10, random_state=0)
     assert rows_chains.sampling_.start == "training rows"
 
 
@@ -518,25 +520,25 @@ def test_held_out_rows_choose_the_epoch() -> None:
     """Random bits: everything that a machine learns of them is wrong."""
     rng = np.random.default_rng(0)
     rows, others = (rng.integers(0, 2, (150, 8)).astype(float) for _ in range(2))
-    options: dict[str, Any] = {"epochs": 200, "learning_rate": 0.3, "random_state": 0}
+    options: dict[str, Any] = {"max_iter": 200, "learning_rate": 0.3, "random_state": 0}
     guarded = RBM(32, **options).fit(rows)
     assert guarded.stopped_ == "validation" and guarded.converged_ and guarded.n_iter_ < 200
     free = RBM(32, validation_fraction=0, **options).fit(rows)
     assert free.stopped_ == "epochs"
     assert guarded.score(others) > free.score(others) + 0.05
-    assert RBM(2, epochs=3, random_state=0).fit(rows[:40]).stopped_ == "epochs"  # too few to hold
+    assert RBM(2, max_iter=3, random_state=0).fit(rows[:40]).stopped_ == "epochs"  # too few to hold
 
 
 def test_the_number_of_epochs_follows_the_number_of_updates() -> None:
     assert [RBM()._epochs(np.zeros((n, 1))) for n in (50, 1000, 60_000)] == [300, 112, 30]
-    assert RBM(epochs=7)._epochs(ROWS) == 7
+    assert RBM(max_iter=7)._epochs(ROWS) == 7
 
 
 def test_rows_below_independent_bits_are_a_warning() -> None:
     """Bars learnt with a single chain and a high rate, against a fit that learns them."""
     rng = np.random.default_rng(0)
     rows = np.repeat(rng.integers(0, 2, (200, 3)), 3, axis=1).astype(float)
-    wild: dict[str, Any] = {"learner": "pcd:chains=1", "learning_rate": 5.0, "epochs": 5}
+    wild: dict[str, Any] = {"learner": "pcd:chains=1", "learning_rate": 5.0, "max_iter": 5}
     wild["schedule"] = "constant"
     with pytest.warns(ConvergenceWarning, match=r"training rows .* below -6\.\d+ of independent"):
         bad = RBM(64, **wild, validation_fraction=0, random_state=0).fit(rows)
@@ -544,7 +546,7 @@ def test_rows_below_independent_bits_are_a_warning() -> None:
     assert bad.score(rows) < -6.3  # exact
     with warnings.catch_warnings():
         warnings.simplefilter("error", ConvergenceWarning)
-        good = RBM(8, epochs=30, random_state=0).fit(rows)
+        good = RBM(8, max_iter=30, random_state=0).fit(rows)
     assert not any("independent bits" in text for text in good.warnings_)
 
 
@@ -564,18 +566,18 @@ def covariance(machine: Machine) -> float:
 def test_bits_drawn_from_grey_levels_keep_what_columns_share(sparse: bool) -> None:
     """Grey levels used as they are vary less than bits, which pulls the weights towards 0."""
     data = scipy.sparse.csr_array(GREY) if sparse else GREY
-    options: dict[str, Any] = {"scale": 0.5, "learning_rate": 0.5, "epochs": 100}
+    options: dict[str, Any] = {"scale": 0.5, "learning_rate": 0.5, "max_iter": 100}
     drawn = RBM(4, **options, random_state=0).fit(data)
     assert set(np.unique(drawn._held_out)) == {0.0, 1.0} and len(drawn._held_out) >= 200
-    assert covariance(drawn.machine_) == pytest.approx(0.09, abs=0.04)
+    assert covariance(drawn.model_) == pytest.approx(0.09, abs=0.04)
     with pytest.warns(ConvergenceWarning, match="reconstructed no better"):
         means = RBM(4, **options, grey="means", random_state=0).fit(data)
-    assert abs(covariance(means.machine_)) < 0.01
+    assert abs(covariance(means.model_)) < 0.01
 
 
 def test_bits_and_other_units_are_learnt_as_they_are() -> None:
     """Nothing is drawn from rows of bits: the option changes no number of theirs."""
-    plain, means = (RBM(2, epochs=3, grey=g, random_state=0).fit(ROWS) for g in ("bits", "means"))
+    plain, means = (RBM(2, max_iter=3, grey=g, random_state=0).fit(ROWS) for g in ("bits", "means"))
     assert np.array_equal(plain.components_, means.components_)
-    counts = RBM(2, visible="binomial:replicas=4", epochs=3, random_state=0)
+    counts = RBM(2, visible="binomial:replicas=4", max_iter=3, random_state=0)
     assert not counts._has_grey(4 * GREY)

@@ -11,7 +11,7 @@ import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
 import cli_runner
 import pytest
@@ -21,10 +21,8 @@ from typer.testing import CliRunner
 import kikuchi.cli
 import kikuchi_experiments.command
 from kikuchi.cli.command import Limits, StrictOutput, finish, grouped, replay
-from kikuchi.cli.estimators import EstimatorCommand, EstimatorOptions, Given
+from kikuchi.cli.estimators import KindCommand
 from kikuchi.core.answer import Answer, TextTable
-from kikuchi.core.errors import MethodError
-from kikuchi.core.options import option
 
 MOST_PARAMETERS = 10
 MOST_LINES = 60
@@ -32,36 +30,10 @@ MOST_LINES = 60
 
 @dataclass
 class Walker:
-    """An estimator as the command line sees it."""
+    """What the test command makes."""
 
-    n_legs: int = option(2, "Number of legs.", low=1)
-    gait: Literal["walk", "trot"] = option("walk", "How it moves.")
-    speed: float | None = option(None, "Metres per second.", above=0)
-    backwards: bool = option(False, "Go backwards.")
-    pace: int = option(100, "Steps a minute.", low=1)
-
-
-@dataclass
-class Swimmer:
-    """Another, with an option of the same name and one of its own."""
-
-    speed: float | None = option(None, "Metres per second.", above=0)
-    stroke: str = option("crawl", "Which stroke.")
-    pace: int = option(40, "Strokes a minute.", low=0)
-
-
-OPTIONS = EstimatorOptions(
-    __name__,
-    {"walk": "Walker", "swim": "Swimmer"},
-    {
-        "n_legs": "--legs -k N",
-        "gait": "--gait G",
-        "speed": "--speed X",
-        "backwards": "--backwards",
-        "stroke": "--stroke TEXT",
-        "pace": "--pace N",
-    },
-)
+    gait: str
+    speed: float | None
 
 
 @dataclass(frozen=True)
@@ -94,13 +66,13 @@ class Trip(Answer):
 app = typer.Typer(add_completion=False, rich_markup_mode=None)
 
 
-@app.command("go", cls=EstimatorCommand)
+@app.command("go", cls=KindCommand)
 @grouped
 def go(
     kind: Annotated[str, typer.Argument()],
     names: Annotated[list[str] | None, typer.Option("--name")] = None,
+    speed: float | None = None,
     *,
-    settings: Annotated[Given, OPTIONS],
     limits: Limits,
     output: StrictOutput,
 ) -> None:
@@ -112,7 +84,7 @@ def go(
     def write(path: Path) -> None:
         path.write_text("further")
 
-    chosen = OPTIONS.make(kind, settings)
+    chosen = Walker(kind, speed)
     assert names is None or limits.seconds is None
     further = output.report.with_suffix(".txt") if output.report else None
     finish(Trip(chosen), output, page=page, files=[(further, write)], notes=["bye"])
@@ -120,41 +92,6 @@ def go(
 
 def run(*words: object) -> Any:
     return CliRunner().invoke(app, [str(word) for word in words], catch_exceptions=False)
-
-
-def test_options_come_from_the_fields_of_the_estimators() -> None:
-    text = " ".join(run("--help").stdout.split())
-    assert "-k, --legs N Number of legs; in [1, inf); only of walk. [default: 2]" in text
-    assert "--gait G How it moves; one of walk, trot; only of walk. [default: walk]" in text
-    assert "--speed X Metres per second; in (0, inf). " in text
-    assert "--backwards Go backwards; only of walk. " in text
-    assert (
-        "--pace N Steps a minute; in [1, inf) (walk). Strokes a minute; in [0, inf) (swim). "
-        "By default 100 (walk), 40 (swim)." in text
-    )
-    assert text.index("--name") < text.index("--legs") < text.index("--seconds")
-
-
-def test_given_options_reach_the_estimator() -> None:
-    words = ["walk", "--legs", 4, "--speed", 1.5, "--backwards", "--gait", "trot", "--json", "-"]
-    data = json.loads(run(*words).stdout)
-    assert data == {"n_legs": 4, "gait": "trot", "speed": 1.5, "backwards": True, "pace": 100}
-    data = json.loads(run("swim", "--json", "-").stdout)
-    assert data == {"speed": None, "stroke": "crawl", "pace": 40}
-
-
-@pytest.mark.parametrize(
-    ("words", "message"),
-    [
-        (["fly"], "there is no method 'fly'"),
-        (["swim", "--legs", "2"], "swim has no option --legs; leave it out"),
-        (["walk", "--legs", "0"], r"--legs must be in \[1, inf\), got 0"),
-        (["walk", "--gait", "hop"], "--gait must be one of walk, trot, got 'hop'"),
-    ],
-)
-def test_bad_options_are_refused(words: list[str], message: str) -> None:
-    with pytest.raises(MethodError, match=message):
-        run(*words)
 
 
 def test_the_ending_of_a_command(tmp_path: Path) -> None:

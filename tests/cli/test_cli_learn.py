@@ -107,8 +107,8 @@ def test_states_keep_their_names_in_a_table_that_lacks_some(
 
 @pytest.mark.parametrize(
     "learner",
-    ["gradient", "pseudo", "piecewise", "surrogate", "cd:epochs=3", "pcd:epochs=3",
-     "brief-gibbs:epochs=3"],
+    ["gradient", "pseudo", "piecewise", "surrogate", "cd:max_iter=3", "pcd:max_iter=3",
+     "brief-gibbs:max_iter=3"],
 )  # fmt: skip
 @pytest.mark.parametrize("graph", ["chow-liu", "grid:1x3"])
 def test_every_learner_and_graph(learner: str, graph: str, table: Path, tmp_path: Path) -> None:
@@ -126,7 +126,10 @@ def test_options_reach_the_learner(table: Path, tmp_path: Path) -> None:
     assert "(pseudo-log-likelihood per row, penalties taken off)" in shown
     found = learn_json(*words, "-l", "gradient", "--inference", "bp:damping=0.5", "--seed", "4")
     assert found["learner"].startswith("gradient:inference=bp:damping=0.5")
-    assert learn_json(*words, "-l", "cd:epochs=2", "--seed", "4")["learner"] == "cd:epochs=2,seed=4"
+    assert (
+        learn_json(*words, "-l", "cd:max_iter=2", "--seed", "4")["learner"]
+        == "cd:max_iter=2,seed=4"
+    )
 
 
 def test_hidden_variables(table: Path, tmp_path: Path) -> None:
@@ -137,7 +140,9 @@ def test_hidden_variables(table: Path, tmp_path: Path) -> None:
     model = kk.read(out)
     assert model.n_variables == 4 and int(model.cardinalities[3]) == 3
     assert found["diagnostics"]["certified_lower"] <= found["score"]["log_likelihood"] + 1e-9
-    masked = learn_json(table, "-g", "chow-liu", "--hidden", "sky", "-l", "pcd:epochs=3", "-o", out)
+    masked = learn_json(
+        table, "-g", "chow-liu", "--hidden", "sky", "-l", "pcd:max_iter=3", "-o", out
+    )
     assert masked["score"]["pseudo_log_likelihood"] is None
 
 
@@ -250,7 +255,7 @@ def test_killed_and_resumed_is_the_same_fit(tmp_path: Path) -> None:
     model, rows = tmp_path / "m.uai", tmp_path / "r.csv"
     kk.write(kk.grid(6, 6, seed=1), model)
     run("sample", model, "-n", "2000", "--out", rows, "-q")
-    learner = "pcd:epochs=60,batch=50,learning_rate=0.02"
+    learner = "pcd:max_iter=60,batch=50,learning_rate=0.02"
     place = tmp_path / "fit.npz"
     often = "from kikuchi.training.checkpoint import Checkpoint as C; C.due = True"
     begin = f"{often}; from kikuchi.cli.startup import main; main()"
@@ -278,7 +283,7 @@ def test_too_few_rows_are_warned_of(tmp_path: Path) -> None:
     rows = tmp_path / "r.csv"
     rows.write_text("a,b,c\n0,1,0\n1,1,1\n0,0,1\n")
     words = ["learn", rows, "-g", "grid:1x3", "-o", tmp_path / "f.uai"]
-    for learner in ("pseudo", "gradient", "pcd:epochs=2"):
+    for learner in ("pseudo", "gradient", "pcd:max_iter=2"):
         assert "3 rows for" in run(*words, "-l", learner).stderr
     assert "rows for" not in run(*words, "-l", "pseudo:l2=0.1").stderr
 
@@ -290,8 +295,8 @@ def test_too_few_rows_are_warned_of(tmp_path: Path) -> None:
         ("rain,sky\n", ["no rows"]),
         ("rain,sky,wet\nno,blue\n", ["line 2 has 2 cells"]),
         ("rain,rain\nno,no\n", ["two columns have the name 'rain'"]),
-        ("rain,sky,mood\nno,blue,no\n", ["column mood matches no variable"]),
-        ("rain,sky,wet\nno,purple,no\n", ["'purple' is no state", "black"]),
+        ("rain,sky,mood\nno,blue,no\n", ["column 'mood' is not a variable of the model"]),
+        ("rain,sky,wet\nno,purple,no\n", ["'purple' is not a state", "black"]),
         ("rain,sky,wet\n0,7,0\n", ["state 7"]),
     ],
 )

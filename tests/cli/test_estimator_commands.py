@@ -1,100 +1,148 @@
-"""Commands whose options come from estimators, under every version of typer that we allow."""
+"""`kikuchi fit`: options made from the classes of the registry, its help, and its messages."""
 
 from __future__ import annotations
 
+import dataclasses
 import inspect
+from pathlib import Path
 
 import numpy as np
 import pytest
-import typer.main
 from cli_runner import fails, run
 
-from kikuchi.cli.estimators import EstimatorCommand
+import kikuchi.cli
+from kikuchi.cli.commands.fit import kind_command
+from kikuchi.cli.estimators import KindOptions
 from kikuchi.cli.flag_names import option_names, with_flags
-from kikuchi.cli.main import app
+from kikuchi.core.options import option_hints
+from kikuchi.training.kinds import all_kinds, find_kind
+
+SCREEN = 40  # lines of a terminal of 80 columns
 
 
-def _commands(command, name=""):
-    if hasattr(command, "commands"):
-        for word, below in command.commands.items():
-            yield from _commands(below, f"{name} {word}")
-    elif isinstance(command, EstimatorCommand) and getattr(command.callback, "generated", []):
-        yield name.strip(), command
+@pytest.mark.parametrize("name", all_kinds())
+def test_options_are_the_fields_of_the_class_with_its_defaults(name: str) -> None:
+    """Every option has the name, the type and the default that the class has in Python."""
+    options = KindOptions(find_kind(name))
+    fields = {f.name: f for f in dataclasses.fields(options.estimator)}
+    assert options.fields and set(options.fields) <= set(fields)
+    plain = options.estimator()
+    made = options.make({})
+    for field in fields.values():
+        if field.init:
+            assert getattr(made, field.name) is getattr(plain, field.name), field.name
+    command = kind_command(find_kind(name))
+    flags = {p.name: p for p in command.params}
+    for word in options.fields:
+        assert f"--{word.replace('_', '-')}" in flags[word].opts
+    left_out = set(fields) - set(options.fields)
+    hints = option_hints(options.estimator)
+    texts = {n for n in left_out if fields[n].init and hints[n] in (int, float, str, bool)}
+    assert texts <= {"verbose"}, texts
 
 
-COMMANDS = dict(_commands(typer.main.get_command(app)))
+@pytest.mark.parametrize("name", all_kinds())
+def test_what_a_kind_gives_is_what_its_class_can_do(name: str) -> None:
+    kind = find_kind(name)
+    cls = kind.load()
+    assert cls.kind is kind
+    needed = {
+        "samples": "sample", "classes": "predict", "numbers": "predict", "features": "transform",
+        "forecasts": "forecast", "density": "score",
+    }  # fmt: skip
+    for word in kind.gives:
+        assert word not in needed or hasattr(cls, needed[word]), (name, word)
+    if "states" in kind.gives:
+        assert hasattr(cls, "filter") or hasattr(cls, "predict_proba")
+    with pytest.raises(Exception, match="unknown"):
+        dataclasses.replace(kind, takes="spoons")
 
 
-def test_the_commands_are_found():
-    assert set(WORDS) <= set(COMMANDS)
+def test_every_concrete_estimator_of_the_library_is_registered() -> None:
+    """Estimators are the public classes that derive from `Estimator` and can be made."""
+    from importlib import import_module
+
+    from kikuchi.training.estimator import Estimator
+
+    packages = {kind.package for kind in all_kinds().values()}
+    found = set()
+    for package in packages:
+        module = import_module(package)
+        for name in module.__all__:
+            thing = getattr(module, name)
+            if inspect.isclass(thing) and issubclass(thing, Estimator):
+                found |= set() if inspect.isabstract(thing) else {name}
+    assert found == {kind.class_name for kind in all_kinds().values()}
 
 
-WORDS = {
-    "train": ["rbm", "ROWS.csv", "--hidden", "7", "--out", "M.safetensors"],
-    "ica fit": ["ROWS.csv", "--sources", "3", "--out", "M"],
-    "temporal fit": ["hmm", "ROWS.csv", "--states", "3"],
+def test_the_command_line_names_no_estimator() -> None:
+    names = {kind.class_name for kind in all_kinds().values()}
+    kinds = {f'"{name}"' for name in all_kinds()}
+    kinds -= {'"ica"', '"threshold"'}  # a removed command, and an option of rows
+    for path in Path(kikuchi.cli.__file__).parent.rglob("*.py"):
+        text = path.read_text(encoding="utf-8")
+        if path.name == "warm_up.py":  # compiles the loops of some of them
+            continue
+        words = {word for word in names | kinds if word in text}
+        assert not words, (path.name, words)
+
+
+def test_listing_the_kinds_loads_neither_jax_nor_scikit_learn() -> None:
+    import subprocess
+    import sys
+
+    code = (
+        "import sys; from kikuchi.training.kinds import all_kinds\n"
+        "assert len(all_kinds()) > 20\n"
+        "assert not {'jax', 'sklearn', 'scipy'} & set(sys.modules)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+
+
+def test_the_help_fits_on_screens() -> None:
+    shown = run("fit", "--help").stdout.splitlines()
+    assert len(shown) <= SCREEN and max(map(len, shown)) <= 80
+    assert all(any(line.strip().startswith(name) for line in shown) for name in all_kinds())
+    shown = run("fit", "rbm", "--help").stdout.splitlines()
+    assert len(shown) <= 2 * SCREEN and max(map(len, shown)) <= 80
+
+
+KINDS = {
+    "rbm": ({"--n-components", "--visible", "--log-z"}, {"--architecture", "--target"}),
+    "energy": ({"--n-components", "--transposed"}, {"--dtype", "--hidden-layer-sizes"}),
+    "bayesnn": ({"--target", "--prune", "--posterior"}, {"--log-z", "--committee", "--flow"}),
+    "threshold": ({"--target", "--committee", "--C"}, {"--posterior", "--flow", "--prune"}),
+    "flow": ({"--flow", "--n-components"}, {"--target", "--log-z"}),
+    "hmm": ({"--n-states", "--covariance-type"}, {"--inputs", "--target", "--hold-out"}),
 }
 
 
-@pytest.mark.parametrize("name", WORDS)
-def test_the_function_gets_the_parameters_of_its_signature_only(name, monkeypatch):
-    """Typer 0.29 refuses to hand on others."""
-    command, words = COMMANDS[name], list(WORDS[name])
-    got = {}
-    monkeypatch.setattr(command, "callback", _recorder(command.callback, got))
-    with command.make_context(name, words) as context:
-        command.invoke(context)
-        given = context.params
-    declared = set(inspect.signature(command.callback).parameters)
-    assert set(got) <= declared
-    assert set(given) > set(got)  # the options of estimators stay in the context
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_help_of_a_kind_has_its_options_only_under_headings(kind: str) -> None:
+    text = run("fit", kind, "--help").stdout
+    shown = {word for line in text.splitlines() for word in line.replace(",", " ").split()[:3]}
+    there, elsewhere = KINDS[kind]
+    assert there <= shown, there - shown
+    assert not elsewhere & shown
+    titles = [line[:-1] for line in text.splitlines() if line[:1].isalpha() and line[-1] == ":"]
+    assert titles == ["Arguments", "Model", "Learning", "Data", "Output"]
 
 
-def _recorder(callback, got):
-    def record(**values):
-        got.update(values)
-
-    record.generated = callback.generated
-    record.__signature__ = inspect.signature(inspect.unwrap(callback, stop=_has_signature))
-    return record
-
-
-def _has_signature(function):
-    return hasattr(function, "__signature__")
-
-
-def _context(name, words):
-    command = COMMANDS[name]
-    return command.make_context(name, list(words))
-
-
-@pytest.mark.parametrize("name", WORDS)
-def test_every_option_of_an_estimator_has_its_name_in_python(name):
-    """Each field of a class that the command offers as an option is named by that option."""
-    with _context(name, WORDS[name]) as context:
-        names = option_names(context)
-        [options] = context.command.named_options(context)
-        own = {flag for p in context.command.get_params(context) for flag in p.opts}
-        for word, fields in options.fields.items():
-            for option, field in fields.items():
-                spec = options.flags.get(option)
-                assert spec is None or names[field.name] == spec.split()[0], (word, field.name)
-        assert {flag for flag in names.values() if flag is not None} <= own
-        assert names["random_state"] == "--seed"
-        assert names["seconds"] == "--seconds"
-
-
-def test_advice_names_the_option_of_the_command():
-    with _context("temporal fit", WORDS["temporal fit"]) as context:
+def test_advice_names_the_option_of_the_command() -> None:
+    command = kind_command(find_kind("rbm"))
+    words = ["ROWS.csv", "--out", "M.safetensors"]
+    with command.make_context("rbm", words) as context:
         names = option_names(context)
     text = "not converged after 3 iterations; raise max_iter"
-    assert with_flags(text, names) == "not converged after 3 iterations; raise --iterations"
-    with _context("train", WORDS["train"]) as context:
-        names = option_names(context)
+    assert with_flags(text, names) == "not converged after 3 iterations; raise --max-iter"
     advice = (
         "diverged; lower learning_rate or momentum (sgd), raise weight_decay, or scale the data"
     )
-    told = "diverged; lower --rate or --momentum (sgd), raise --decay, or scale the data"
+    told = (
+        "diverged; lower --learning-rate or --momentum (sgd), raise --weight-decay, or scale the "
+        "data"
+    )
     assert with_flags(advice, names) == told
     assert with_flags("values of binary units; use visible=gaussian", names) == (
         "values of binary units; use --visible gaussian"
@@ -102,64 +150,80 @@ def test_advice_names_the_option_of_the_command():
     assert with_flags("the visible units and the learner", names) == (
         "the visible units and the learner"
     )
-    assert with_flags("use threads=1", names) == "use threads=1 (in Python)"
 
 
-def test_warnings_and_errors_of_a_fit_name_options(tmp_path):
+def test_warnings_and_errors_of_a_fit_name_options(tmp_path: Path) -> None:
     rows = tmp_path / "walk.csv"
     values = np.cumsum(np.random.default_rng(0).normal(size=(60, 2)), axis=0)
     np.savetxt(rows, values, delimiter=",", header="a,b", comments="")
-    found = run("temporal", "fit", "ssm", rows, "--state", 2, "--iterations", 2)
+    words = ["--n-components", 2, "--max-iter", 2, "-o", tmp_path / "s.safetensors"]
+    found = run("fit", "ssm", rows, *words)
     assert found.exit_code == 0, found.output
-    assert "raise --iterations" in found.stderr
+    assert "raise --max-iter" in found.stderr
     assert "max_iter" not in found.stderr
-    line = fails(["train", "rbm", rows, "--hidden", 2, "--out", tmp_path / "m.safetensors"])
+    line = fails(["fit", "rbm", rows, "--n-components", 2, "--out", tmp_path / "m.safetensors"])
     assert "--visible gaussian" in line
-
-
-KINDS = {
-    "rbm": ({"--hidden", "--visible", "--log-z"}, {"--architecture", "--target", "--transposed"}),
-    "energy": ({"--features", "--transposed"}, {"--hidden", "--double", "--layers"}),
-    "bayesnn": ({"--target", "--prune", "--posterior"}, {"--log-z", "--committee", "--flow"}),
-    "threshold": ({"--target", "--committee", "--price"}, {"--posterior", "--flow", "--prune"}),
-    "flow": ({"--flow", "--components"}, {"--target", "--log-z", "--layers"}),
-}
-
-
-@pytest.mark.parametrize("kind", KINDS)
-def test_the_help_of_a_kind_has_its_options_only_under_headings(kind):
-    text = run("train", kind, "--help").stdout
-    shown = {word for line in text.splitlines() for word in line.replace(",", " ").split()[:3]}
-    there, elsewhere = KINDS[kind]
-    assert there <= shown, there - shown
-    assert not elsewhere & shown
-    titles = [line[:-1] for line in text.splitlines() if line[:1].isalpha() and line[-1] == ":"]
-    assert titles == ["Arguments", "Model", "Learning", "Data", "Output"]
-    assert "only of" not in text
-
-
-def test_an_option_of_another_kind_is_refused_by_name(tmp_path):
-    rows = tmp_path / "rows.csv"
-    rows.write_text("a,b\n0,1\n1,0\n")
-    words = ["train", "rbm", rows, "--out", tmp_path / "m.safetensors"]
-    fails([*words, "--committee", 3], "rbm has no option --committee")
-    fails([*words, "--target", "a"], "--target is for")
 
 
 @pytest.mark.parametrize(
     ("words", "known"),
     [
-        (["query", "example:asia", "--evidence", "xray=yes"], "--given"),
+        (["query", "example:asia", "--given", "xray=yes"], "--evidence"),
         (["infer", "example:asia", "--given", "xray=yes"], "--evidence"),
-        (["infer", "example:asia", "--out", "m.csv"], "--output"),
-        (["predict", "example:asia", "c.csv", "--out", "o.csv", "--target", "a"], "--targets"),
-        (["temporal", "fit", "hmm", "r.csv", "--max-iter", "3"], "--iterations"),
-        (["train", "rbm", "r.csv", "--learning-rate", "3"], "--rate"),
-        (["train", "rbm", "r.csv", "--batch_size", "3"], "--batch"),
+        (["infer", "example:asia", "--output", "m.csv"], "--out"),
+        (["predict", "example:asia", "c.csv", "--out", "o.csv", "--targets", "a"], "--target"),
+        (["fit", "hmm", "r.csv", "--iterations", "3"], "--max-iter"),
+        (["fit", "hmm", "r.csv", "--states", "3"], "--n-states"),
+        (["fit", "rbm", "r.csv", "--hidden", "3"], "--n-components"),
+        (["fit", "rbm", "r.csv", "--rate", "3"], "--learning-rate"),
+        (["fit", "rbm", "r.csv", "--batch_size", "3"], "--batch-size"),
+        (["fit", "probit", "r.csv", "--label", "a"], "--target"),
     ],
 )
-def test_an_option_by_the_name_of_another_command_or_of_python_is_named(words, known):
+def test_a_removed_option_is_answered_by_the_one_that_replaces_it(
+    words: list[str], known: str
+) -> None:
     result = run(*words)
     assert result.exit_code == 2
-    bad = words[-2]
-    assert f"No such option {bad}; this command takes {known}" in result.stderr
+    assert f"No such option {words[-2]}; this command takes {known}" in result.stderr
+
+
+@pytest.mark.parametrize(
+    ("words", "known"),
+    [
+        (["train", "rbm", "r.csv"], "kikuchi fit KIND DATA"),
+        (["ica", "fit", "r.csv"], "kikuchi fit ica DATA"),
+        (["temporal", "filter", "hmm", "r.csv"], "kikuchi filter"),
+    ],
+)
+def test_a_removed_command_is_answered_by_the_one_that_replaces_it(
+    words: list[str], known: str
+) -> None:
+    fails(words, f"there is no command {words[0]}", known)
+
+
+def test_a_kind_that_does_not_exist_is_refused_with_a_suggestion() -> None:
+    fails(["fit", "rmb", "rows.csv"], "did you mean 'rbm'?")
+
+
+@pytest.mark.parametrize(
+    ("kind", "name", "text", "value"),
+    [
+        ("factorial", "n_states", "2,3", (2, 3)),
+        ("rbm", "limits", "0,255", (0.0, 255.0)),
+        ("rbm", "limits", "data", "data"),
+        ("ica", "noise", "0.1", 0.1),
+        ("ica", "noise", "full", "full"),
+        ("ica", "prior", "laplace,laplace:rate=2", ["laplace", "laplace:rate=2"]),
+        ("ica", "prior", "bi-gaussian:mean=1,variance=0.1", "bi-gaussian:mean=1,variance=0.1"),
+        ("ica", "center", "true", True),
+        ("sbn", "hidden_layer_sizes", "4", 4),
+        ("sbn", "hidden_layer_sizes", "8,24", (8, 24)),
+    ],
+)
+def test_texts_become_the_values_of_python(kind: str, name: str, text: str, value: object) -> None:
+    made = KindOptions(find_kind(kind)).make({name: text})
+    found = getattr(made, name)
+    assert (list(found) if isinstance(found, tuple) else found) == (
+        list(value) if isinstance(value, tuple) else value
+    )

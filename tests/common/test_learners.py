@@ -51,17 +51,17 @@ MODELS = {
     "directed": Model(_directed(5), _gaps(ancestral_sample(_directed(0), 100, seed=0))),
 }
 _REGIONS = "regions=faces,rate=0.01,learning_rate=0.05,max_iter=6"
-_BATCHES = "epochs=8,batch=40,seed=3"
+_BATCHES = "max_iter=8,batch=40,seed=3"
 CASES = [
     ("gradient", "complete"),
     ("gradient:tol=1e-8", "gaps"),
     ("gradient:inference=bp,tol=1e-6", "gaps"),
     ("gradient:inference=kikuchi,tol=1e-6", "gaps"),
     ("gradient:inference=trw,tol=1e-6", "gaps"),
-    ("gradient:inference=bp,optimiser=adam,epochs=6", "gaps"),
+    ("gradient:inference=bp,solver=adam,max_iter=6", "gaps"),
     ("gradient:l1=0.01", "gaps"),
-    ("gradient:optimiser=adam,batch=40,epochs=6", "gaps"),
-    ("gradient:optimiser=sgd,batch=40,epochs=6,learning_rate=0.5", "gaps"),
+    ("gradient:solver=adam,batch=40,max_iter=6", "gaps"),
+    ("gradient:solver=sgd,batch=40,max_iter=6,learning_rate=0.5", "gaps"),
     ("em", "directed"),
     ("em:prior=1", "directed"),
     ("em:m_steps=3,tol=1e-4", "gaps"),

@@ -73,8 +73,35 @@ def test_no_table_is_both_chosen_on_and_reported():
 @pytest.mark.parametrize("family", command.FAMILIES)
 def test_every_family_has_both_kinds_of_tables(family):
     for task in command.tasks_of(family):
-        assert task.choosing and task.reporting
+        assert task.reporting and bool(task.choosing) == (family != "fresh")
         assert {contender.kind for contender in task.contenders} >= {"ours", "baseline"}
+
+
+def test_fresh_tables_are_in_no_other_family():
+    others = {
+        name
+        for family in command.FAMILIES
+        if family != "fresh"
+        for task in command.tasks_of(family)
+        for name in (*task.choosing, *task.reporting)
+    }
+    fresh = {name for task in command.tasks_of("fresh") for name in task.reporting}
+    assert fresh and not fresh & others
+
+
+def test_a_peer_that_ends_in_an_error_has_no_score_and_ours_must_not():
+    def fails(data, seed):
+        raise ValueError("covars must be positive definite")
+
+    peers = [Contender("Ours()", "ours", lambda data, seed: 1.0), Contender("P()", "peer", fails)]
+    entries = list(run(_task(contenders=peers)))
+    (first, *_) = verdicts(_task(), entries)
+    assert first.peer is None and first.against_peer == ""
+    assert {e.said for e in entries if e.kind == "peer"} == {
+        ("UserWarning: ValueError: covars must be positive definite",)
+    }
+    with pytest.raises(ValueError, match="covars"):
+        list(run(_task(contenders=[Contender("Ours()", "ours", fails)])))
 
 
 def test_fits_that_two_tasks_score_are_made_once_and_warn_every_time():

@@ -74,7 +74,7 @@ for room in ("boltzmann", "energy", "ica", "beliefnets", "bayesnn", "temporal", 
 @pytest.mark.parametrize(
     "ask",
     [
-        "kk.learn(kk.grid(2, 2), [[0, 1, 0, 1]] * 3, 'gradient:optimiser=adam')",
+        "kk.learn(kk.grid(2, 2), [[0, 1, 0, 1]] * 3, 'gradient:solver=adam')",
         "__import__('kikuchi.neural').neural.log_z(kk.grid(2, 2))",
         "__import__('kikuchi.neural').neural.crf_loss(kk.grid(2, 2), [0.0], [0])",
     ],

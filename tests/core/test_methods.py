@@ -66,12 +66,12 @@ def test_estimators_of_known_parameters_are_made_by_their_class(estimator):
     walk = StateSpace([[1.0]], [[1.0]], [[0.1]], [[1.0]])
     with pytest.raises(MethodError, match=r"would drop the options of this one"):
         estimator.from_parameters(walk)
-    kept = LinearGaussianSSM.from_parameters(walk, form="information")
-    assert kept.form == "information"
+    kept = LinearGaussianSSM.from_parameters(walk, arithmetic="information")
+    assert kept.arithmetic == "information"
 
 
 def test_so_are_networks_of_known_causes():
     known = [0.1], np.ones((1, 2)), [0.1, 0.1]
-    assert NoisyOrNetwork.from_parameters(*known, epochs=7).epochs == 7
+    assert NoisyOrNetwork.from_parameters(*known, max_iter=7).max_iter == 7
     with pytest.raises(MethodError, match=r"write NoisyOrNetwork\.from_parameters"):
-        NoisyOrNetwork(epochs=7).from_parameters(*known)
+        NoisyOrNetwork(max_iter=7).from_parameters(*known)

@@ -69,11 +69,19 @@ def fit(module: str, name: str, *data: object, **options: object) -> None:
     call(name, lambda: getattr(import_module(f"kikuchi.{module}"), name)(**options).fit(*data))
 
 
-fit("ica", "MeanFieldICA", real, n_sources=2, max_iter=5, random_state=0)
-fit("temporal", "LinearGaussianSSM", real, state=2, max_iter=3)
-fit("temporal", "HMM", real, states=3, max_iter=3, random_state=0)
-fit("temporal", "FactorialHMM", real, chains=(2, 2), max_iter=2, random_state=0)
-fit("boltzmann", "RBM", bits, n_hidden=9, epochs=1, random_state=0)
-fit("beliefnets", "SigmoidBeliefNetwork", bits, layers=(3,), epochs=1, random_state=0)
-fit("beliefnets", "ThresholdNetworkClassifier", bits, bits[:, 0], hidden=2, C=1, random_state=0)
+fit("ica", "MeanFieldICA", real, n_components=2, max_iter=5, random_state=0)
+fit("temporal", "LinearGaussianSSM", real, n_components=2, max_iter=3)
+fit("temporal", "HMM", real, n_states=3, max_iter=3, random_state=0)
+fit("temporal", "FactorialHMM", real, n_states=(2, 2), max_iter=2, random_state=0)
+fit("boltzmann", "RBM", bits, n_components=9, max_iter=1, random_state=0)
+fit("beliefnets", "SigmoidBeliefNetwork", bits, hidden_layer_sizes=(3,), max_iter=1, random_state=0)
+fit(
+    "beliefnets",
+    "ThresholdNetworkClassifier",
+    bits,
+    bits[:, 0],
+    hidden_layer_sizes=2,
+    C=1,
+    random_state=0,
+)
 print(json.dumps(found))

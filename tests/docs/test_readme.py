@@ -118,7 +118,7 @@ def test_lines_of_the_table_run(line: str) -> None:
 def test_options_of_commands_exist() -> None:
     for line in COMMANDS:
         words = shlex.split(line)[1:]
-        names = words[:2] if words[0] in ("ica", "temporal", "generate") else words[:1]
+        names = words[:2] if words[0] in ("fit", "generate") else words[:1]
         shown = run(*names, "--help").stdout
         for option in (w for w in words if w.startswith("--")):
             assert option in shown, f"{option} of {' '.join(names)}"

@@ -18,7 +18,7 @@ from cli_runner import run
 from project_tools import ROOT
 
 GUIDES = ROOT / "docs" / "how-to"
-GROUPS = ("ica", "temporal")  # commands with commands below them
+GROUPS = ("fit",)  # commands with commands below them
 _FENCE = re.compile(r"^```([^\n]*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)  # any language
 _INLINE = re.compile(r"`(kikuchi [a-z][^`]*)`", re.DOTALL)
 _WORDS = {"MODEL": "example:grid10", "IMAGES.npy": "images.npy"}

@@ -117,7 +117,9 @@ def test_a_missing_extra_is_one_line_with_the_way_out(core_only: Path, tmp_path:
     absent = run(core_only, "-c", "import jax", cwd=tmp_path)
     assert "ModuleNotFoundError" in absent.stderr  # the environment is what it is called
     (tmp_path / "rows.csv").write_text("a,b\n0,1\n1,0\n")
-    done = run(core_only, "-m", "kikuchi", "train", "rbm", "rows.csv", "--out", "m", cwd=tmp_path)
+    done = run(
+        core_only, "-m", "kikuchi", "fit", "rbm", "rows.csv", "--out", "m.safetensors", cwd=tmp_path
+    )
     assert done.returncode == 2 and "pip install '.[learn]'" in done.stderr
     assert "Traceback" not in done.stderr and len(done.stderr.strip().splitlines()) <= 2
 
@@ -162,8 +164,8 @@ def test_the_commands_of_the_readme_run_with_the_newest_versions(
     failed = {}
     for line in dict.fromkeys(COMMANDS):
         words = shlex.split(line)[1:]
-        if words[:2] == ["train", "energy"]:
-            words += ["--epochs", "1"]  # of ten, which take minutes
+        if words[:2] == ["fit", "energy"]:
+            words += ["--max-iter", "1"]  # of ten, which take minutes
         done = run(commands / "kikuchi", *words, cwd=tmp_path, seconds=1200)
         if done.returncode or not done.stdout:
             failed[line] = done.stderr[-500:]

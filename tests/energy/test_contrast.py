@@ -116,8 +116,8 @@ def test_a_known_law_of_the_lengths_is_learnt(two_contrasts, tmp_path):
     found = {}
     for energy in ("linear", "linear:contrast=10"):
         model = ExpertICA(
-            energy=energy, n_features=6, learner="cd:leapfrogs=5,radial=true", optimiser="adam",
-            momentum=0.0, learning_rate=0.02, schedule="cosine", epochs=30, random_state=0,
+            energy=energy, n_components=6, learner="cd:leapfrogs=5,radial=true", solver="adam",
+            momentum=0.0, learning_rate=0.02, schedule="cosine", max_iter=30, random_state=0,
         ).fit(rows[:5000])  # fmt: skip
         model.log_z(betas=200, batches=2, burn_in=50)
         found[energy] = truth[5000:].mean() - model.score(rows[5000:])
@@ -138,7 +138,7 @@ def test_a_known_law_of_the_lengths_is_learnt(two_contrasts, tmp_path):
 
 def test_experts_begin_in_their_tails(two_contrasts):
     rows, _ = two_contrasts
-    model = ExpertICA(energy="linear:contrast=4", n_features=9, epochs=1, learning_rate=1e-9)
+    model = ExpertICA(energy="linear:contrast=4", n_components=9, max_iter=1, learning_rate=1e-9)
     model.fit(rows)
     features = model.transform(rows)
     assert np.mean(np.mean(features**2, axis=1) > 1) == pytest.approx(0.75, abs=0.05)
@@ -149,12 +149,12 @@ def test_experts_begin_in_their_tails(two_contrasts):
 def test_what_needs_an_exact_z_is_refused(two_contrasts, learner):
     rows, _ = two_contrasts
     with pytest.raises(MethodError, match="with contrast there is no exact Z"):
-        EnergyModel("linear:contrast=4", learner=learner, epochs=1).fit(rows)
+        EnergyModel("linear:contrast=4", learner=learner, max_iter=1).fit(rows)
 
 
 def test_a_square_model_with_contrast_is_bracketed(two_contrasts):
     rows, _ = two_contrasts
-    model = ExpertICA(energy="linear:contrast=4", expert="logistic", epochs=1, random_state=0)
+    model = ExpertICA(energy="linear:contrast=4", expert="logistic", max_iter=1, random_state=0)
     model.fit(rows[:1000])
     assert model._energy() == LinearExperts(expert="logistic", contrast=4)
     assert not model.is_square

@@ -36,7 +36,7 @@ def amari(product):
 def test_square_models_find_the_sources(mixed, learner):
     rows, mixing = mixed
     model = ExpertICA(
-        expert="logistic", learner=learner, learning_rate=0.05, schedule="linear", epochs=25,
+        expert="logistic", learner=learner, learning_rate=0.05, schedule="linear", max_iter=25,
         start="rows", random_state=0,
     ).fit(rows)  # fmt: skip
     assert amari(model.filters_ @ mixing) < 1.0
@@ -48,7 +48,7 @@ def test_the_exact_learner_is_infomax(mixed):
     rows, _ = mixed
     model = ExpertICA(
         expert="logistic", learner="exact", start="rows", batch_size=len(rows), learning_rate=0.2,
-        epochs=600, validation_fraction=0.0, random_state=0,
+        max_iter=600, validation_fraction=0.0, random_state=0,
     ).fit(rows)  # fmt: skip
     infomax = InfomaxICA(tol=1e-9, random_state=1).fit(rows)
     ours, theirs = model.filters_, infomax.components_
@@ -60,8 +60,9 @@ def test_the_exact_learner_is_infomax(mixed):
 
 
 def test_the_density_of_a_square_model_is_that_of_its_definition(mixed):
+    # TEH-M13, TEH-I11
     rows, _ = mixed
-    model = ExpertICA(expert="logistic", learner="exact", epochs=2, random_state=0).fit(rows)
+    model = ExpertICA(expert="logistic", learner="exact", max_iter=2, random_state=0).fit(rows)
     u = (rows - rows.mean(axis=0)) @ model.filters_.T
     expected = np.linalg.slogdet(model.filters_)[1] - np.sum(
         np.abs(u) + 2 * np.log1p(np.exp(-np.abs(u))), axis=1
@@ -71,16 +72,16 @@ def test_the_density_of_a_square_model_is_that_of_its_definition(mixed):
 
 def test_log_z_of_an_earlier_fit_is_forgotten(mixed):
     rows, _ = mixed
-    model = ExpertICA(expert="logistic", learner="exact", epochs=1, random_state=0).fit(rows)
+    model = ExpertICA(expert="logistic", learner="exact", max_iter=1, random_state=0).fit(rows)
     model.log_z()
-    model.set_params(epochs=5).fit(5.0 * rows + rows**3)
-    fresh = ExpertICA(expert="logistic", learner="exact", epochs=5, random_state=0)
+    model.set_params(max_iter=5).fit(5.0 * rows + rows**3)
+    fresh = ExpertICA(expert="logistic", learner="exact", max_iter=5, random_state=0)
     assert model.score(rows) == fresh.fit(5.0 * rows + rows**3).score(rows)
 
 
 def test_files_keep_everything(mixed, tmp_path):
     rows, _ = mixed
-    model = ExpertICA(n_features=6, epochs=1, random_state=0).fit(rows)
+    model = ExpertICA(n_components=6, max_iter=1, random_state=0).fit(rows)
     model.save(tmp_path / "m.safetensors")
     again = ExpertICA.load(tmp_path / "m.safetensors")
     assert np.array_equal(again.transform(rows), model.transform(rows))
@@ -99,27 +100,28 @@ def test_files_keep_everything(mixed, tmp_path):
 @pytest.mark.parametrize("expert", ["laplace", "gaussian-mixture"])
 def test_experts_with_tables_are_learnt_exactly(mixed, expert):
     rows, _ = mixed
-    model = ExpertICA(expert=expert, learner="exact", epochs=1, random_state=0).fit(rows)
+    model = ExpertICA(expert=expert, learner="exact", max_iter=1, random_state=0).fit(rows)
     assert np.isfinite(model.score(rows))
 
 
 def test_features_have_names_also_in_data_frames(mixed):
     pandas = pytest.importorskip("pandas")
     frame = pandas.DataFrame(mixed[0][:50], columns=list("abcd"))
-    model = ExpertICA(n_features=4, epochs=1, random_state=0).set_output(transform="pandas")
+    model = ExpertICA(n_components=4, max_iter=1, random_state=0).set_output(transform="pandas")
     features = model.fit(frame).transform(frame)
     assert list(features.columns) == [f"expertica{k}" for k in range(4)]
     assert list(features.columns) == model.get_feature_names_out().tolist()
 
 
 def test_a_function_of_the_users_is_a_model():
+    # TEH-M12
     def bowl(parameters, x):
         return 0.5 * jnp.sum((x * parameters["scale"]) ** 2, axis=-1)
 
     rows = np.random.default_rng(0).normal(size=(2000, 2)) * [1.0, 3.0]
     model = EnergyModel(
         bowl, parameters={"scale": np.full(2, 0.5)}, learner="score-matching", whiten="none",
-        epochs=60, learning_rate=0.02, schedule="linear", random_state=0,
+        max_iter=60, learning_rate=0.02, schedule="linear", random_state=0,
     ).fit(rows)  # fmt: skip
     assert np.abs(model.model_.parameters["scale"]) == pytest.approx([1.0, 1 / 3], rel=0.05)
     with pytest.raises(MethodError, match="cannot be saved"):
@@ -150,7 +152,7 @@ def test_bad_rows_are_refused_in_one_line():
     with pytest.raises(ValueError, match="NaN"):
         ExpertICA().fit(np.full((10, 2), np.nan))
     with pytest.raises(MethodError, match="as many linear features"):
-        ExpertICA(n_features=5, learner="exact").fit(rows)
+        ExpertICA(n_components=5, learner="exact").fit(rows)
     with pytest.raises(MethodError, match="not finite"):
         EnergyModel(lambda p, x: jnp.log(p["a"]) * x[:, 0], parameters={"a": -1.0}).fit(rows)
     late = np.abs(rng.normal(size=(200, 1)))
@@ -167,7 +169,7 @@ def test_bad_rows_are_refused_in_one_line():
 
 def test_an_improper_density_is_said():
     rows = np.random.default_rng(0).normal(size=(100, 3))
-    model = ExpertICA(n_features=2, epochs=1, random_state=0).fit(rows)
+    model = ExpertICA(n_components=2, max_iter=1, random_state=0).fit(rows)
     assert any("Z is infinite" in warning for warning in model.warnings_)
     for answer in (model.log_z, model.sample, lambda: model.score(rows)):
         with pytest.raises(MethodError, match=r"no density.*span 2 of 3 dimensions"):
@@ -185,7 +187,7 @@ def test_rows_in_some_order_are_all_seen():
 
     rows = np.random.default_rng(0).normal(size=(12_000, 1)) + np.repeat([[-5.0], [5.0]], 6000, 0)
     model = EnergyModel(
-        wells, parameters={"a": 0.5}, whiten="none", learner="score-matching", epochs=1,
+        wells, parameters={"a": 0.5}, whiten="none", learner="score-matching", max_iter=1,
         learning_rate=1e-6, random_state=0,
     ).fit(rows)  # fmt: skip
     samples = model.sample(400, sweeps=10, random_state=0)
@@ -197,7 +199,7 @@ def test_rows_in_some_order_are_all_seen():
 def test_filters_begin_as_components(mixed):
     """Two sets and a bit of the four sources; along rows where there are too few of them."""
     rows, mixing = mixed
-    model = ExpertICA(n_features=9, random_state=0)
+    model = ExpertICA(n_components=9, random_state=0)
     white = model._rows(rows, reset=True)
     filters = model._begin(white, np.random.default_rng(0)).parameters["filters"]
     assert np.linalg.norm(filters, axis=1) == pytest.approx(np.ones(9), rel=1e-5)
@@ -211,7 +213,7 @@ def test_filters_begin_as_components(mixed):
 def test_the_search_for_first_filters_keeps_to_the_time_limit():
     """Components of many columns take longer than the limit: what was found by then is used."""
     rows = np.random.default_rng(0).laplace(size=(30_000, 100))
-    model = ExpertICA(n_features=400, learner="cd:leapfrogs=2", seconds=1.0, random_state=0)
+    model = ExpertICA(n_components=400, learner="cd:leapfrogs=2", seconds=1.0, random_state=0)
     began = time.perf_counter()
     model.fit(rows)
     assert model.stopped_ == "seconds"
@@ -222,7 +224,7 @@ def test_the_mean_of_the_last_epochs_is_the_answer(mixed):
     """With a tiny rate nothing moves; with a larger one the mean lies between the epochs."""
     found = {
         average: ExpertICA(
-            expert="logistic", learner="equilibrium", start="rows", learning_rate=0.1, epochs=4,
+            expert="logistic", learner="equilibrium", start="rows", learning_rate=0.1, max_iter=4,
             average=average, random_state=0, validation_fraction=0.0,
         ).fit(mixed[0])
         for average in (0.0, 0.5)
@@ -234,7 +236,7 @@ def test_the_mean_of_the_last_epochs_is_the_answer(mixed):
 
 @pytest.mark.parametrize("start", ["rows", "random"])
 def test_filters_begin_as_asked(mixed, start):
-    model = ExpertICA(n_features=9, start=start, random_state=0)
+    model = ExpertICA(n_components=9, start=start, random_state=0)
     white = model._rows(mixed[0], reset=True)
     filters = model._begin(white, np.random.default_rng(0)).parameters["filters"]
     assert np.linalg.norm(filters, axis=1) == pytest.approx(np.ones(9), rel=1e-5)
@@ -250,7 +252,7 @@ def test_an_unknown_start_is_refused(mixed):
 
 def test_a_rate_that_makes_shapes_vanish_is_named():
     rows = np.random.default_rng(0).laplace(size=(400, 4))
-    model = ExpertICA(n_features=8, learning_rate=1e4, epochs=2, random_state=0).fit(rows)
+    model = ExpertICA(n_components=8, learning_rate=1e4, max_iter=2, random_state=0).fit(rows)
     (remark,) = model.warnings_
     assert "Z is infinite" in remark and "fell to 0 while learning: lower learning_rate" in remark
 
@@ -290,14 +292,14 @@ def _mixed(kind, seed=0):
 def test_score_matching_of_a_density_with_a_kink_says_so(epochs):
     """Far below the truth after 10 epochs, and without a density after 50."""
     rows, _ = _mixed("laplace")
-    model = ExpertICA(learner="score-matching", epochs=epochs, random_state=0).fit(rows)
+    model = ExpertICA(learner="score-matching", max_iter=epochs, random_state=0).fit(rows)
     assert any("has a kink" in text and "learner='exact'" in text for text in model.warnings_)
 
 
 def test_the_remark_has_the_levels_of_model_and_gaussian():
     rows, truth = _mixed("laplace")
     model = ExpertICA(
-        learner="score-matching", epochs=10, validation_fraction=0.0, random_state=0
+        learner="score-matching", max_iter=10, validation_fraction=0.0, random_state=0
     ).fit(rows)
     gaussian = stats.multivariate_normal(rows.mean(axis=0), np.cov(rows.T, ddof=0))
     level = gaussian.logpdf(rows).mean()
@@ -317,7 +319,7 @@ def test_the_remark_has_the_levels_of_model_and_gaussian():
 )
 def test_models_better_than_a_gaussian_are_not_remarked_on(kind, learner, expert):
     rows, truth = _mixed(kind)
-    model = ExpertICA(learner=learner, expert=expert, epochs=10, random_state=0).fit(rows)
+    model = ExpertICA(learner=learner, expert=expert, max_iter=10, random_state=0).fit(rows)
     assert model.warnings_ == []
     assert model.score(rows) > truth - 0.2
 
@@ -344,7 +346,7 @@ def test_an_annealed_density_below_that_of_a_normal_distribution_is_a_warning():
         return 0.02 * jnp.sum(x * x, axis=1) + 0.0 * parameters["b"]
 
     rows = np.random.default_rng(0).normal(size=(500, 2)) * [3.0, 0.5]
-    model = EnergyModel(wide, parameters={"b": np.zeros(())}, epochs=1, random_state=0)
+    model = EnergyModel(wide, parameters={"b": np.zeros(())}, max_iter=1, random_state=0)
     model.set_params(learner="score-matching", whiten="none").fit(rows)
     assert not [t for t in model.warnings_ if "below that of a normal" in t]  # log Z is not known
     with pytest.warns(ConvergenceWarning, match="below that of a normal distribution"):
@@ -388,7 +390,17 @@ def test_a_fit_to_few_columns_is_compared_with_a_normal_distribution():
     assert model.warnings_ == [] and model.log_z_.width < 0.5
     assert model.score(fresh) == pytest.approx(-1.6, abs=0.2)
     with pytest.warns(ConvergenceWarning, match="below that of a normal"):
-        EnergyModel("feed-forward", 8, start="random", epochs=1, random_state=0).fit(rows)
+        EnergyModel("feed-forward", 8, start="random", max_iter=1, random_state=0).fit(rows)
+
+
+@pytest.mark.slow
+def test_a_network_that_overfits_a_small_table_is_a_warning():
+    """Training rows are denser than under a normal distribution, held-out rows less."""
+    rows = np.random.default_rng(0).normal(size=(300, 6))
+    with pytest.warns(ConvergenceWarning, match="held-out row.*it overfits: give fewer epochs"):
+        model = EnergyModel(random_state=0).fit(rows)
+    normal = multivariate_normal(rows.mean(axis=0), np.cov(rows.T)).logpdf(rows).mean()
+    assert model.score(rows) > normal
 
 
 def test_linear_experts_below_a_normal_distribution_name_the_way_out():
@@ -415,8 +427,8 @@ def test_what_is_chosen_follows_the_rows():
 @pytest.mark.parametrize("when", ["before a batch", "between batches"])
 def test_an_interrupted_comparison_leaves_no_shorter_bracket(mixed, tmp_path, monkeypatch, when):
     rows = mixed[0][:200]
-    model = EnergyModel(epochs=3, batch_size=20, random_state=0)
-    whole = EnergyModel(epochs=3, batch_size=20, random_state=0).fit(rows)
+    model = EnergyModel(max_iter=3, batch_size=20, random_state=0)
+    whole = EnergyModel(max_iter=3, batch_size=20, random_state=0).fit(rows)
     assert whole.stopped_ == "epochs" and whole.log_z_.stopped in ("converged", "iterations")
     ask, calls = _Annealing._lead, []
 

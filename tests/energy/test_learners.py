@@ -24,6 +24,7 @@ def update(text, parameters, rows, key=0):
 
 def test_the_likelihoods_gradient_is_that_of_bell_and_sejnowski():
     """TEH-T32, the sign of the gradient."""
+    # TEH-L12
     rng = np.random.default_rng(0)
     with jax.enable_x64(True):
         filters, rows = rng.normal(size=(3, 3)), rng.laplace(size=(50, 3))
@@ -35,6 +36,7 @@ def test_the_likelihoods_gradient_is_that_of_bell_and_sejnowski():
 
 def test_moments_of_exact_samples_are_the_inverse_of_the_filters():
     """TEH-T34."""
+    # TEH-L12
     filters = np.array([[1.0, 0.5], [-0.3, 0.8]], dtype=np.float32)
     rows = np.asarray(SQUARE.draw({"filters": filters}, 200_000, jax.random.key(0)))
     scores = np.tanh(rows @ filters.T / 2)
@@ -44,6 +46,7 @@ def test_moments_of_exact_samples_are_the_inverse_of_the_filters():
 @pytest.mark.parametrize("text", ["cd:k=1", "cd:k=5", "cd:radial=true", "equilibrium", "pcd"])
 def test_at_the_truth_the_expected_update_vanishes(text):
     """TEH-T28."""
+    # TEH-L8, TEH-L11
     filters = np.array([[1.0, 0.5], [-0.3, 0.8]], dtype=np.float32)
     parameters = {"filters": jnp.asarray(filters)}
     rows = SQUARE.draw(parameters, 20_000, jax.random.key(3))
@@ -52,6 +55,7 @@ def test_at_the_truth_the_expected_update_vanishes(text):
 
 
 def test_long_chains_approach_the_gradient_of_the_likelihood():
+    # TEH-L8, TEH-L11, TEH-T28
     filters = jnp.asarray([[0.7, 0.1], [0.2, 0.9]], dtype=jnp.float32)
     rows = jnp.asarray(np.random.default_rng(0).laplace(size=(20_000, 2)) * 0.5, jnp.float32)
     exact = np.asarray(update("exact", {"filters": filters}, rows)["filters"])
@@ -83,7 +87,7 @@ def test_noise_contrastive_estimation_learns_log_z():
 
     rows = np.random.default_rng(0).laplace(size=(5000, 2)) @ [[1.0, 0.5], [0.2, 1.0]]
     model = ExpertICA(
-        expert="logistic", learner="nce", start="random", epochs=40, learning_rate=0.05,
+        expert="logistic", learner="nce", start="random", max_iter=40, learning_rate=0.05,
         schedule="linear", random_state=0,
     ).fit(rows)  # fmt: skip
     first = np.log(2 * np.pi)
@@ -98,7 +102,7 @@ def test_denoising_learns_the_density_of_the_noisy_rows():
     rows = np.random.default_rng(0).normal(size=(5000, 2)) * [1.0, 2.0]
     model = EnergyModel(
         lambda p, x: 0.5 * jnp.sum((x * p["scale"]) ** 2, axis=-1), whiten="none",
-        parameters={"scale": np.full(2, 0.5)}, learner="denoising:noise=1", epochs=40,
+        parameters={"scale": np.full(2, 0.5)}, learner="denoising:noise=1", max_iter=40,
         learning_rate=0.02, schedule="linear", random_state=0,
     ).fit(rows)  # fmt: skip
     variances = np.asarray(model.model_.parameters["scale"]) ** -2.0
@@ -120,13 +124,13 @@ def test_measures_are_recorded_and_survive_a_stop(tmp_path):
     from kikuchi.energy import ExpertICA
 
     rows = np.random.default_rng(0).laplace(size=(400, 3))
-    options = {"n_features": 5, "epochs": 6, "random_state": 0, "learner": "pcd:leapfrogs=3"}
+    options = {"n_components": 5, "max_iter": 6, "random_state": 0, "learner": "pcd:leapfrogs=3"}
     whole = ExpertICA(**options).fit(rows)
     assert list(whole.trace_.measures) == [
         "acceptance", "step size", "longest filter", "held-out score matching"
     ]  # fmt: skip
     part = tmp_path / "state"
-    ExpertICA(**options | {"epochs": 2}, checkpoint=part).fit(rows)
+    ExpertICA(**options | {"max_iter": 2}, checkpoint=part).fit(rows)
     resumed = ExpertICA(**options, checkpoint=part).fit(rows)
     assert np.array_equal(resumed.filters_, whole.filters_)
     assert resumed.trace_.measures == whole.trace_.measures
@@ -136,7 +140,7 @@ def test_a_rate_that_explodes_keeps_the_last_good_state():
     from kikuchi.energy import ExpertICA
 
     rows = np.random.default_rng(0).laplace(size=(400, 3))
-    model = ExpertICA(learning_rate=1e6, epochs=5, random_state=0, learner="cd:leapfrogs=3")
+    model = ExpertICA(learning_rate=1e6, max_iter=5, random_state=0, learner="cd:leapfrogs=3")
     with pytest.warns(UserWarning, match="diverged"):
         model.fit(rows)
     assert model.stopped_ == "diverged"

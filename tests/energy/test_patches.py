@@ -87,7 +87,7 @@ def test_steps_go_into_files_and_models(picture, tmp_path):
     again = Patches.load(tmp_path / "p.npz")
     assert np.array_equal(again.rows, found.rows)
     assert again.preparation.to_dict() == found.preparation.to_dict()
-    model = ExpertICA(n_features=20, epochs=1, random_state=0).fit(again)
+    model = ExpertICA(n_components=20, max_iter=1, random_state=0).fit(again)
     assert model.whitening_.kind == "pca" and model.filters_.shape == (20, 16)
     model.save(tmp_path / "m.safetensors")
     kept = ExpertICA.load(tmp_path / "m.safetensors").preparation_

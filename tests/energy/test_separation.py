@@ -13,8 +13,8 @@ SOURCES = 16
 
 @parametrize_with_checks(
     [
-        ExpertICA(learner="exact", epochs=1, validation_fraction=0, random_state=0),
-        EnergyModel("linear:expert=logistic", learner="exact", epochs=1, validation_fraction=0),
+        ExpertICA(learner="exact", max_iter=1, validation_fraction=0, random_state=0),
+        EnergyModel("linear:expert=logistic", learner="exact", max_iter=1, validation_fraction=0),
     ]
 )
 def test_conventions_of_scikit_learn(estimator, check):
@@ -22,6 +22,7 @@ def test_conventions_of_scikit_learn(estimator, check):
 
 
 def test_amari_distance_of_scaled_permutations_is_zero():
+    # TEH-T40
     rng = np.random.default_rng(0)
     for size in (2, 5, 16):
         scaled = np.diag(rng.normal(size=size))[rng.permutation(size)]
@@ -32,19 +33,20 @@ def test_amari_distance_of_scaled_permutations_is_zero():
 
 def test_three_learners_separate_sixteen_sources():
     """Amari distances (the sum, not divided) below 3, and those of the likelihood not larger."""
+    # TEH-T39
     rng = np.random.default_rng(0)
     mixing = np.full((SOURCES, SOURCES), 1 / 9) + (1 - 1 / 9) * np.eye(SOURCES)
     rows = rng.laplace(size=(80_000, SOURCES)) @ mixing.T
     found = {}
     for learner in ("exact", "equilibrium", "cd:leapfrogs=10"):
         model = ExpertICA(
-            expert="logistic", learner=learner, learning_rate=0.05, schedule="linear", epochs=4,
+            expert="logistic", learner=learner, learning_rate=0.05, schedule="linear", max_iter=4,
             start="rows", random_state=0,
         ).fit(rows)  # fmt: skip
         worst = 2 * SOURCES * (SOURCES - 1)
         found[learner] = worst * amari_distance(model.filters_, mixing)
     untrained = 2 * SOURCES * (SOURCES - 1) * amari_distance(
-        ExpertICA(learner="exact", expert="logistic", learning_rate=1e-9, epochs=1,
+        ExpertICA(learner="exact", expert="logistic", learning_rate=1e-9, max_iter=1,
                   start="rows", random_state=0).fit(rows).filters_, mixing)  # fmt: skip
     assert max(found.values()) < 3.0 < untrained, found
     assert found["exact"] <= min(found.values()) + 1.0, found
@@ -52,13 +54,14 @@ def test_three_learners_separate_sixteen_sources():
 
 def test_transposed_images_have_the_features_that_they_are_sums_of():
     """Spots that many images share, each in images of its own strength."""
+    # TEH-M21
     rng = np.random.default_rng(0)
     y, x = np.mgrid[:24, :24]
     centres = rng.uniform(2, 22, size=(6, 2))
     spots = np.array([np.exp(-((y - r) ** 2 + (x - c) ** 2) / 4).ravel() for r, c in centres])
     images = rng.normal(size=(30, 6)) @ spots + 0.01 * rng.normal(size=(30, 576))
     model = ExpertICA(
-        n_components=6, expert="logistic", learner="exact", learning_rate=0.05, epochs=150,
+        pca_components=6, expert="logistic", learner="exact", learning_rate=0.05, max_iter=150,
         batch_size=64, schedule="linear", random_state=0,
     )  # fmt: skip
     found = transposed_features(images, model)

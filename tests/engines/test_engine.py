@@ -168,7 +168,7 @@ def test_a_start_that_does_not_fit_is_refused() -> None:
         kk.infer(grid, "kikuchi", start=bp)
     with pytest.raises(MethodError, match="other regions"):
         kk.infer(grid, "kikuchi:regions=bethe", start=regions)
-    with pytest.raises(MethodError, match="holds nothing to start from"):
+    with pytest.raises(MethodError, match="has no state to start from"):
         kk.infer(grid, "bp", start=kk.infer(grid, "enumerate"))
 
 

@@ -113,7 +113,7 @@ def test_a_turn_of_a_network_is_twenty_epochs() -> None:
 
 def test_cases_are_pure() -> None:
     model = kk.generate.complete(5, seed=0)
-    one, two = (fitted(model, 100, 3, "gradient:inference=bp,epochs=5", None) for _ in range(2))
+    one, two = (fitted(model, 100, 3, "gradient:inference=bp,max_iter=5", None) for _ in range(2))
     assert {k: v for k, v in one.items() if k != "epoch_seconds"} == {
         k: v for k, v in two.items() if k != "epoch_seconds"
     }

@@ -17,7 +17,7 @@ def moons():
 @pytest.fixture(scope="module")
 def fitted(moons):
     return FlowClassifier(
-        1, flow="coupling:layers=4,width=16", epochs=30, learning_rate=5e-3, random_state=0
+        1, flow="coupling:layers=4,width=16", max_iter=30, learning_rate=5e-3, random_state=0
     ).fit(*moons)
 
 
@@ -34,7 +34,7 @@ def test_affine_classes_are_gaussian(moons):
     """With the affine flow and no training to speak of, Bayes' rule of Gaussians."""
     x, y = moons
     model = FlowClassifier(
-        1, flow="affine", epochs=1, learning_rate=1e-12, validation_fraction=0.0, random_state=0
+        1, flow="affine", max_iter=1, learning_rate=1e-12, validation_fraction=0.0, random_state=0
     ).fit(x, y)
     peer = QuadraticDiscriminantAnalysis(store_covariance=True).fit(x, y)
     assert np.mean(model.predict(x) == peer.predict(x)) > 0.995
@@ -63,14 +63,14 @@ def test_files_and_bad_input(fitted, moons, tmp_path):
 def test_fewer_rows_than_columns_is_said():
     rng = np.random.default_rng(0)
     rows, labels = rng.normal(size=(16, 20)), np.repeat([0, 1], 8)
-    model = FlowClassifier(flow="affine", epochs=1, random_state=0).fit(rows, labels)
+    model = FlowClassifier(flow="affine", max_iter=1, random_state=0).fit(rows, labels)
     assert any("7 rows of the smallest class to learn 1 cov" in w for w in model.warnings_)
     assert np.all(np.isfinite(model.predict_proba(rows)))
 
 
 def test_rows_too_far_away_are_of_no_class():
     rows, labels = np.random.default_rng(0).normal(size=(40, 2)), np.repeat([0, 1], 20)
-    model = FlowClassifier(flow="affine", epochs=1, random_state=0).fit(rows, labels)
+    model = FlowClassifier(flow="affine", max_iter=1, random_state=0).fit(rows, labels)
     assert np.all(model.class_log_densities([[1e300, 0.0]]) == -np.inf)
     with pytest.raises(DataError, match="row 0 lies so far"):
         model.predict_proba([[1e300, 0.0]])
@@ -83,7 +83,7 @@ def test_the_number_of_components_is_chosen_by_held_out_classes():
     rng = np.random.default_rng(0)
     places = rng.integers(0, 4, size=(800, 2))
     rows, labels = places + 0.15 * rng.normal(size=places.shape), places.sum(axis=1) % 2
-    options = {"flow": "affine", "epochs": 1, "random_state": 0}
+    options = {"flow": "affine", "max_iter": 1, "random_state": 0}
     model = FlowClassifier(**options).fit(rows[:600], labels[:600])
     assert model.model_.spec.components >= 8
     one = FlowClassifier(1, **options).fit(rows[:600], labels[:600])

@@ -24,12 +24,12 @@ def moons():
 
 @pytest.fixture(scope="module")
 def mixture(moons):
-    return FlowMixture(2, flow=SMALL, epochs=8, random_state=0).fit(moons)
+    return FlowMixture(2, flow=SMALL, max_iter=8, random_state=0).fit(moons)
 
 
 @pytest.fixture(scope="module")
 def latent(moons):
-    return LatentMixtureFlow(4, flow=SMALL, epochs=8, random_state=0).fit(moons)
+    return LatentMixtureFlow(4, flow=SMALL, max_iter=8, random_state=0).fit(moons)
 
 
 # ------------------------------------------------------------------ Gaussian mixtures
@@ -39,11 +39,12 @@ def latent(moons):
 @pytest.mark.parametrize("form", [FlowMixture, LatentMixtureFlow])
 def test_affine_em_is_the_em_of_gaussian_mixtures(moons, form, k):
     """LIU-L9, LIU-L10, LIU-C23: the same rounds as scikit-learn's, from the same k-means."""
+    # LIU-M13
     scaled = (moons - moons.mean(axis=0)) / moons.std(axis=0)
     for rounds in (2, 6):
         ours = form(
             k, flow="affine", learner="em", start="k-means", validation_fraction=0.0, noise=0.0,
-            dtype="float64", epochs=rounds, tol=0.0, random_state=0,
+            dtype="float64", max_iter=rounds, tol=0.0, random_state=0,
         ).fit(moons)  # fmt: skip
         seed = int(np.random.default_rng(0).integers(2**31))
         peer = GaussianMixture(k, random_state=seed, tol=0.0, max_iter=rounds - 1, reg_covar=1e-6)
@@ -56,6 +57,7 @@ def test_affine_em_is_the_em_of_gaussian_mixtures(moons, form, k):
 
 @pytest.mark.parametrize("form", ["mixture", "latent"])
 def test_models_begin_as_gaussian_mixtures(moons, form):
+    # LIU-M14
     peer = GaussianMixture(2, random_state=0).fit(moons)
     spec = densities.FlowSpec(form, SMALL, 2, 2, double=True)
     base = {"weights": peer.weights_, "means": peer.means_, "covariances": peer.covariances_}
@@ -71,9 +73,10 @@ def test_models_begin_as_gaussian_mixtures(moons, form):
     "form", [FlowMixture, pytest.param(LatentMixtureFlow, marks=pytest.mark.slow)]
 )
 def test_em_never_lowers_the_likelihood(moons, form):
+    # LIU-L9, LIU-L10
     model = form(
         2, flow=SMALL, learner="em", start="k-means", validation_fraction=0.0, noise=0.0,
-        epochs=6, em_epochs=2, learning_rate=0.05, dtype="float64", random_state=1,
+        max_iter=6, inner_max_iter=2, learning_rate=0.05, dtype="float64", random_state=1,
     ).fit(moons)  # fmt: skip
     losses = np.array(model.trace_.objective)
     assert len(losses) == 6
@@ -84,6 +87,7 @@ def test_em_never_lowers_the_likelihood(moons, form):
 
 
 def test_densities_integrate_to_one(mixture, latent):
+    # LIU-M13, LIU-M14
     ticks = np.linspace(-3.5, 4.5, 220), np.linspace(-3.0, 3.5, 180)
     grid = np.stack(np.meshgrid(*ticks), axis=-1).reshape(-1, 2)
     cell = np.log(ticks[0][1] - ticks[0][0]) + np.log(ticks[1][1] - ticks[1][0])
@@ -134,7 +138,7 @@ def test_a_mixture_that_no_flow_betters_is_fitted_to_all_rows() -> None:
     """Rows that are held out to judge the flow are not lost to the answer."""
     rows = np.random.default_rng(3).normal(size=(300, 2)) * [1.0, 0.5] + [2.0, -1.0]
     model = FlowMixture(
-        1, flow="spline:layers=1,width=4", epochs=3, learning_rate=0.3, patience=1, random_state=0
+        1, flow="spline:layers=1,width=4", max_iter=3, learning_rate=0.3, patience=1, random_state=0
     ).fit(rows)
     assert any("fitted to all rows" in warning for warning in model.warnings_)
     assert max(model.validation_scores_) < model.gaussian_score_
@@ -150,7 +154,7 @@ def test_explosion_is_seen_and_said():
     rng = np.random.default_rng(0)
     rows = rng.normal(size=(60, 8)) * (1 + rng.normal(size=(60, 1)) ** 2)
     model = FlowMixture(
-        1, flow="coupling:layers=2,width=32", epochs=120, patience=120, learning_rate=0.02,
+        1, flow="coupling:layers=2,width=32", max_iter=120, patience=120, learning_rate=0.02,
         weight_decay=0.0, noise=0.0, validation_fraction=0.3, random_state=0,
     ).fit(rows)  # fmt: skip
     assert any("fell from" in w and "overfit" in w for w in model.warnings_)
@@ -161,7 +165,7 @@ def test_explosion_is_seen_and_said():
 
 
 def test_collapse_is_said(moons):
-    model = FlowMixture(2, flow="affine", epochs=1, random_state=0).fit(moons)
+    model = FlowMixture(2, flow="affine", max_iter=1, random_state=0).fit(moons)
     model.model_.parameters["base"]["logits"] = np.array([0.0, -20.0], np.float32)
     model._said = []
     model._remark(None)
@@ -186,7 +190,7 @@ def bent(count, seed):
 def test_the_default_is_never_below_the_mixture_that_held_out_rows_choose():
     """Three flows were the default, whatever the rows: far below the mixture of these rows."""
     rows, fresh = bent(500, 0), bent(2000, 1)
-    model = FlowMixture(flow="coupling:layers=1,width=4", epochs=2, random_state=0).fit(rows)
+    model = FlowMixture(flow="coupling:layers=1,width=4", max_iter=2, random_state=0).fit(rows)
     assert len(model.weights_) > 5
     assert model.flow_gain_ == 0.0 and model.gaussian_score_ == model.mixture_score_
     assert model.start_score_ < model.gaussian_score_  # five flows were tried
@@ -199,16 +203,16 @@ def test_the_default_is_never_below_the_mixture_that_held_out_rows_choose():
 
 def test_a_fit_below_a_gaussian_mixture_says_so():
     with pytest.warns(ConvergenceWarning, match="below a Gaussian mixture of .*leave n_components"):
-        model = FlowMixture(1, flow="affine", epochs=1, random_state=0).fit(bent(500, 0))
+        model = FlowMixture(1, flow="affine", max_iter=1, random_state=0).fit(bent(500, 0))
     (told,) = [w for w in model.warnings_ if "below a Gaussian" in w]
     assert f"{model.mixture_score_:.4g} nats per held-out row" in told
     normal = np.random.default_rng(0).normal(size=(500, 2))
-    good = FlowMixture(1, flow="affine", epochs=1, random_state=0).fit(normal)
+    good = FlowMixture(1, flow="affine", max_iter=1, random_state=0).fit(normal)
     assert not [w for w in good.warnings_ if "below" in w]
 
 
 def test_rows_that_were_held_out_are_learnt_in_the_end(moons, tmp_path):
-    model = LatentMixtureFlow(1, flow=SMALL, learning_rate=0.01, epochs=12, random_state=0)
+    model = LatentMixtureFlow(1, flow=SMALL, learning_rate=0.01, max_iter=12, random_state=0)
     model.fit(moons)
     assert model.flow_gain_ == max(model.validation_scores_) - model.start_score_ > 0.0
     rng = np.random.default_rng(0)
@@ -237,7 +241,7 @@ def test_latent_values_have_their_rows(mixture, latent, moons):
 def test_whole_numbers_come_back_from_latent_values():
     rng = np.random.default_rng(0)
     rows = np.column_stack([rng.integers(0, 9, 100), rng.normal(size=100)])
-    model = LatentMixtureFlow(1, flow="affine", epochs=1, random_state=0).fit(rows)
+    model = LatentMixtureFlow(1, flow="affine", max_iter=1, random_state=0).fit(rows)
     back = model.inverse_transform(model.transform(rows))
     assert np.array_equal(back[:, 0], rows[:, 0]) and np.allclose(back[:, 1], rows[:, 1], atol=1e-5)
 
@@ -248,7 +252,7 @@ def test_whole_numbers_come_back_from_latent_values():
 def test_whole_numbers_are_dequantised_or_refused():
     rng = np.random.default_rng(0)
     rows = np.column_stack([rng.integers(0, 3, 300), rng.normal(size=300)])
-    model = FlowMixture(1, flow="affine", epochs=1, random_state=0).fit(rows)
+    model = FlowMixture(1, flow="affine", max_iter=1, random_state=0).fit(rows)
     assert any("1 columns hold whole numbers" in w for w in model.warnings_)
     assert model.preparation_.cells.tolist() == [1.0, 0.0]
     drawn = model.sample(20, random_state=0)
@@ -286,7 +290,7 @@ def test_bad_input(moons):
 
 def test_fewer_rows_than_columns_is_said():
     rows = np.random.default_rng(0).normal(size=(12, 20))
-    model = FlowMixture(1, flow="affine", epochs=2, random_state=0).fit(rows)
+    model = FlowMixture(1, flow="affine", max_iter=2, random_state=0).fit(rows)
     assert any("covariances of 20 columns" in w for w in model.warnings_)
     assert np.all(np.isfinite(model.score_samples(rows + 0.1)))
 
@@ -296,7 +300,7 @@ def test_fewer_rows_than_columns_is_said():
 
 @pytest.mark.parametrize("form", [FlowMixture, LatentMixtureFlow])
 def test_files_of_the_affine_flow_which_has_no_parameters_of_its_own(moons, tmp_path, form):
-    fitted = form(2, flow="affine", epochs=1, random_state=0).fit(moons)
+    fitted = form(2, flow="affine", max_iter=1, random_state=0).fit(moons)
     fitted.save(tmp_path / "m.safetensors")
     again = form.load(tmp_path / "m.safetensors")
     assert np.array_equal(again.score_samples(moons), fitted.score_samples(moons))
@@ -304,7 +308,7 @@ def test_files_of_the_affine_flow_which_has_no_parameters_of_its_own(moons, tmp_
 
 
 def test_pickle_keeps_double_precision(moons):
-    model = FlowMixture(2, flow=SMALL, epochs=1, dtype="float64", random_state=0).fit(moons)
+    model = FlowMixture(2, flow=SMALL, max_iter=1, dtype="float64", random_state=0).fit(moons)
     again = pickle.loads(pickle.dumps(model))
     assert np.array_equal(again.score_samples(moons), model.score_samples(moons))
     assert np.array_equal(again.weights_, model.weights_)
@@ -314,7 +318,13 @@ def test_pickle_keeps_double_precision(moons):
 
 @pytest.mark.parametrize("learner", ["gradient", pytest.param("em", marks=pytest.mark.slow)])
 def test_a_fit_that_was_cut_short_goes_on(moons, tmp_path, learner):
-    options = {"flow": SMALL, "epochs": 4, "em_epochs": 1, "random_state": 0, "learner": learner}
+    options = {
+        "flow": SMALL,
+        "max_iter": 4,
+        "inner_max_iter": 1,
+        "random_state": 0,
+        "learner": learner,
+    }
     whole = FlowMixture(2, **options).fit(moons)
     file = tmp_path / "part"
     part = FlowMixture(2, **options, seconds=1e-3, checkpoint=file).fit(moons)
@@ -335,7 +345,7 @@ def test_no_program_per_number_of_rows(moons):
     """Fits to other numbers of rows, and answers to any number, share compiled programs."""
     from kikuchi.training import updates
 
-    options = {"flow": "coupling:layers=1,width=4", "epochs": 1, "random_state": 0}
+    options = {"flow": "coupling:layers=1,width=4", "max_iter": 1, "random_state": 0}
     options["schedule"] = "constant"  # others are part of the program
     model = FlowMixture(1, **options).fit(moons[:390])
     model.score_samples(moons[:3])
@@ -361,8 +371,8 @@ def test_no_program_per_number_of_rows(moons):
 @pytest.mark.slow
 def test_scikit_learn_conventions():
     for made in (
-        FlowMixture(1, flow="coupling:layers=1,width=4", epochs=1, random_state=0),
-        LatentMixtureFlow(1, flow="affine", epochs=1, random_state=0),
+        FlowMixture(1, flow="coupling:layers=1,width=4", max_iter=1, random_state=0),
+        LatentMixtureFlow(1, flow="affine", max_iter=1, random_state=0),
     ):
         check_estimator(made)
 
@@ -371,7 +381,7 @@ def test_image_flow_on_small_images():
     rng = np.random.default_rng(0)
     rows = rng.normal(size=(100, 4)) + rng.normal(size=(100, 1))
     model = FlowMixture(
-        1, flow="image:blocks=1,layers=1,width=2", image_shape=(2, 2), epochs=2, random_state=0
+        1, flow="image:blocks=1,layers=1,width=2", image_shape=(2, 2), max_iter=2, random_state=0
     ).fit(rows)
     assert model.sample(3, random_state=0).shape == (3, 4)
     assert np.isfinite(model.score(rows))
@@ -391,7 +401,7 @@ def test_rows_too_far_away_have_no_density_and_tell_nothing(mixture, latent):
 
 
 def test_small_deviations_on_a_large_offset_are_no_constant(moons):
-    model = FlowMixture(1, flow="affine", epochs=1, random_state=0)
+    model = FlowMixture(1, flow="affine", max_iter=1, random_state=0)
     plain = model.fit(moons).score(moons)
     moved = moons * 1e-6 + 1e6
     assert abs(model.fit(moved).score(moved) - plain - 2 * np.log(1e6)) < 1e-3
@@ -401,7 +411,7 @@ def test_small_deviations_on_a_large_offset_are_no_constant(moons):
 
 def test_only_one_answer_is_named():
     rows = np.repeat(np.random.default_rng(0).normal(size=(2, 2)), 100, axis=0)
-    model = FlowMixture(2, flow=SMALL, epochs=3, random_state=0).fit(rows)
+    model = FlowMixture(2, flow=SMALL, max_iter=3, random_state=0).fit(rows)
     told = [w for w in model.warnings_ if "the answer" in w]
     assert len(told) == 1 and "Gaussian mixture" in told[0]
 
@@ -410,10 +420,10 @@ def test_em_that_was_interrupted_says_so(moons):
     def interrupt(done, total, **more):
         raise KeyboardInterrupt
 
-    endless = {"tol": 0.0, "patience": 10**6, "epochs": 10**6}
+    endless = {"tol": 0.0, "patience": 10**6, "max_iter": 10**6}
     model = FlowMixture(
         2, flow="affine", learner="em", progress=interrupt, random_state=0, **endless
     )
     assert model.fit(moons).stopped_ == "interrupted"
-    assert model.warnings_ == ["stopped early (interrupted): the best so far is kept"]
+    assert model.warnings_ == ["stopped early (interrupted): the best result so far is used"]
     assert np.isfinite(model.score(moons))

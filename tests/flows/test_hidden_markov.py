@@ -37,6 +37,7 @@ def fitted(sequences):
 
 
 def test_beats_gaussians_on_fresh_sequences(fitted, sequences):
+    # LIU-M15
     fresh = _sequences(40, 1)
     gaussian = HMM(2, random_state=0).fit(sequences)
     assert fitted.score(fresh) > gaussian.score(fresh) + 0.05
@@ -54,8 +55,9 @@ def test_likelihood_never_falls(sequences):
 
 def test_affine_chain_is_the_gaussian_chain(sequences):
     """With the affine flow EM is that of Gaussian emissions with full covariances."""
+    # LIU-M15
     ours = FlowHMM(
-        2, flow="affine", covariance="full", validation_fraction=0.0, max_iter=60, tol=1e-7,
+        2, flow="affine", covariance_type="full", validation_fraction=0.0, max_iter=60, tol=1e-7,
         floor=1e-4, random_state=0,
     ).fit(sequences)  # fmt: skip
     peer = HMM(2, max_iter=300, tol=1e-9, random_state=0).fit(sequences)
@@ -63,6 +65,7 @@ def test_affine_chain_is_the_gaussian_chain(sequences):
 
 
 def test_whole_groups_are_held_out(sequences):
+    # LIU-X7
     who = np.repeat(["ann", "bob", "cat", "dan"], 10)
     kept = {}
 
@@ -90,7 +93,7 @@ def test_held_out_sequences_choose_the_covariances(slope, liked):
     model = FlowHMM(1, flow="affine", max_iter=1, random_state=0)
     assert model.fit(tables).covariance_ == liked
     scores = [
-        FlowHMM(1, flow="affine", max_iter=1, covariance=c, random_state=0).fit(tables)
+        FlowHMM(1, flow="affine", max_iter=1, covariance_type=c, random_state=0).fit(tables)
         for c in ("diagonal", "full")
     ]
     assert model.validation_scores_ == max(s.validation_scores_ for s in scores)
@@ -133,7 +136,7 @@ def test_ctrl_c_within_a_maximisation_ends_with_the_round_before(sequences, monk
         return done if len(calls) < 3 else dataclasses.replace(done, stopped="interrupted")
 
     monkeypatch.setattr(learning, "train", cut)
-    model = FlowHMM(2, flow=SMALL, components=1, max_iter=6, random_state=0, patience=6)
+    model = FlowHMM(2, flow=SMALL, n_mix=1, max_iter=6, random_state=0, patience=6)
     model.fit(sequences)
     assert model.stopped_ == "interrupted"
     assert len(calls) == 3
@@ -148,7 +151,7 @@ def test_a_state_that_no_sequence_reaches_stays_as_it_was(sequences):
 @pytest.mark.filterwarnings("ignore:Number of distinct clusters")
 def test_fewer_distinct_rows_than_components():
     tables = [np.repeat([[0.5, 1.5], [2.5, -0.5]], 6, axis=0)] * 5
-    hmm = FlowHMM(2, flow="affine", components=3, max_iter=2, random_state=0).fit(tables)
+    hmm = FlowHMM(2, flow="affine", n_mix=3, max_iter=2, random_state=0).fit(tables)
     assert np.isfinite(hmm.score(tables))
 
 

@@ -19,6 +19,7 @@ from kikuchi.flows.transport import (
 
 
 def test_plan_tends_to_the_exact_assignment():
+    # LIU-M16
     rng = np.random.default_rng(0)
     cost = rng.random((12, 12))
     uniform = jnp.full(12, 1 / 12)
@@ -31,6 +32,7 @@ def test_plan_tends_to_the_exact_assignment():
 
 def test_gradient_is_that_of_the_entropic_cost():
     """The envelope theorem: finite differences of <P, M> - epsilon H(P), unbalanced weights."""
+    # LIU-M16
     import jax
 
     with jax.enable_x64(True):
@@ -56,7 +58,7 @@ def test_gradient_is_that_of_the_entropic_cost():
 @pytest.fixture(scope="module")
 def fitted():
     rows = make_moons(600, noise=0.08, random_state=0)[0]
-    return TransportGenerator(4, epochs=40, random_state=0).fit(rows)
+    return TransportGenerator(4, max_iter=40, random_state=0).fit(rows)
 
 
 def test_generated_rows_look_like_the_rows(fitted):
@@ -74,12 +76,12 @@ def test_generated_rows_look_like_the_rows(fitted):
 def test_samples_that_are_not_like_the_rows_are_reported():
     """Where the tests that `measure` makes on fresh rows reject, and only there."""
     rows, fresh = (make_moons(n, noise=0.08, random_state=n)[0] for n in (600, 400))
-    short = TransportGenerator(4, epochs=10, random_state=0).fit(rows)
+    short = TransportGenerator(4, max_iter=10, random_state=0).fit(rows)
     assert short.measure(fresh)["nearest-neighbour"].p_value < 1e-6
     [warning] = [w for w in short.warnings_ if "generated rows differ" in w]
     assert "use LatentMixtureFlow" in warning
     rows = np.random.default_rng(0).normal(size=(400, 1))
-    easy = TransportGenerator(1, epochs=60, random_state=0).fit(rows)
+    easy = TransportGenerator(1, max_iter=60, random_state=0).fit(rows)
     again = easy.measure(np.random.default_rng(1).normal(size=(200, 1)))
     assert again["nearest-neighbour"].p_value > 0.001
     assert not [w for w in easy.warnings_ if "generated rows differ" in w]
@@ -92,6 +94,7 @@ def test_an_estimator_that_was_not_fitted_says_so():
 
 def test_each_side_descends_its_own_loss():
     """Of both losses in one, the generator sees its own slope only, and so do the features."""
+    # LIU-M16
     import jax
 
     rng = np.random.default_rng(3)
@@ -121,8 +124,8 @@ def test_features_against_the_generator():
     """Learnt distances lead to the rows as well, judged by tests that do not know them."""
     rows = make_moons(600, noise=0.08, random_state=0)[0]
     fresh = make_moons(400, noise=0.08, random_state=1)[0]
-    model = TransportGenerator(4, features=8, epochs=60, patience=60, random_state=0)
-    before = TransportGenerator(4, features=8, epochs=1, learning_rate=1e-9, random_state=0)
+    model = TransportGenerator(4, features=8, max_iter=60, patience=60, random_state=0)
+    before = TransportGenerator(4, features=8, max_iter=1, learning_rate=1e-9, random_state=0)
     first, last = (m.fit(rows).measure(fresh)["mmd"].statistic for m in (before, model))
     assert last < 0.2 * first
     assert len(model.validation_scores_) == 60 and max(model.validation_scores_) <= 0.05

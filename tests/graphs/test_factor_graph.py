@@ -163,10 +163,10 @@ BAD_ARRAYS = [
     (([2, 2], [0, -1], [0, 2], ONES), "0..n-1, got -1"),
     (([2, 2], [0, 2**40], [0, 2], ONES), "0..n-1, got 1099511627776"),
     (([2, 2], [0.5, 1.0], [0, 2], ONES), "whole numbers"),
-    (([2, 2], [0, 1], [0, 3], ONES), "scope_offsets must rise"),
-    (([2, 2], [0, 1], [1, 2], ONES), "scope_offsets must rise"),
-    (([2, 2], [0, 1], [0, 2, 2], ONES), "scope_offsets must rise"),
-    (([2, 2], [0, 1], [], ONES), "scope_offsets must rise"),
+    (([2, 2], [0, 1], [0, 3], ONES), "scope_offsets must increase"),
+    (([2, 2], [0, 1], [1, 2], ONES), "scope_offsets must increase"),
+    (([2, 2], [0, 1], [0, 2, 2], ONES), "scope_offsets must increase"),
+    (([2, 2], [0, 1], [], ONES), "scope_offsets must increase"),
     (([2, 2], [0, 1], [0, 2], np.zeros(3)), "need 4 table entries, there are 3"),
     (([2, 2], [0, 1], [0, 2], [0, 0, np.inf, 0]), "factor 0: log-potentials must be below"),
     (([10**6] * 5, [0, 1, 2, 3, 4], [0, 5], ONES), "would need 1e\\+30 table entries"),
@@ -294,6 +294,7 @@ def test_the_same_evidence_twice_is_one(named: FactorGraph) -> None:
 
 @pytest.mark.parametrize("seed", range(6))
 def test_scores_agree_with_a_product_by_hand(seed: int) -> None:
+    # LIU-M2
     graph = random_model(np.random.default_rng(seed), n=5, n_factors=6, zeros=0.2)
     states = all_states(graph)
     scores = graph.log_score(states)
@@ -408,7 +409,7 @@ def test_no_evidence_leaves_the_graph(named: FactorGraph) -> None:
 
 def test_impossible_evidence_says_so() -> None:
     graph = FactorGraph([2, 2], [((0,), [1, 1]), ((0, 1), [[1, 0], [0, 0]])])
-    with pytest.raises(ImpossibleEvidenceError, match=r"factor 1 has no weight left"):
+    with pytest.raises(ImpossibleEvidenceError, match=r"factor 1 has no remaining weight"):
         graph.condition({0: 1})
     with pytest.raises(ImpossibleEvidenceError, match="probability zero"):
         graph.condition({0: 0, 1: 1})
@@ -419,6 +420,7 @@ def test_impossible_evidence_says_so() -> None:
 
 @pytest.mark.parametrize("seed", range(10))
 def test_structure_agrees_with_networkx(seed: int) -> None:
+    # LIU-M3
     rng = np.random.default_rng(seed)
     graph = random_model(rng, n=9, n_factors=int(rng.integers(0, 12)), max_order=3)
     bipartite = nx.empty_graph(9 + graph.n_factors)

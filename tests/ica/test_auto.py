@@ -144,13 +144,13 @@ def test_a_first_separation_at_a_saddle_is_not_taken(seed):
     x = s @ mixing.T + 0.1 * np.random.default_rng(2 * seed + 1).standard_normal((600, 3))
     with warnings.catch_warnings(action="ignore"):
         choice = MeanFieldICA(random_state=0, max_iter=60).choose_sources(x, range(4))
-    assert choice.n_sources == 2
+    assert choice.n_components == 2
     assert choice.best.shapes_ == ["laplace"] * 2
 
 
 def test_the_number_of_flat_sources_is_found():
     _, _, x = _mixed([_uniform_draw] * 2, 0.2, channels=5, count=1500)
-    assert MeanFieldICA(random_state=0).choose_sources(x, range(5)).n_sources == 2
+    assert MeanFieldICA(random_state=0).choose_sources(x, range(5)).n_components == 2
 
 
 # ---------------------------------------------------------------------- posterior
@@ -189,7 +189,7 @@ def test_the_posterior_depends_on_the_number_of_joint_states(prior, count, name)
     [
         {"mixing": "nonnegative"},
         {"missing": "hidden"},
-        {"optimiser": "lbfgs"},
+        {"solver": "lbfgs"},
         {"batch_size": 100},
     ],
 )
@@ -301,7 +301,7 @@ def test_noise_at_its_floor_is_not_converged():
     x = s @ np.array([[1.0, 0.3, 0.0], [0.2, 1.0, 0.0]])
     x[:, :2] += 0.2 * rng.normal(size=(500, 2))
     x[:, 2] = s[:, 0]
-    ica = _fitted(x, 2, prior="binary01", noise="diagonal", optimiser="em")
+    ica = _fitted(x, 2, prior="binary01", noise="diagonal", solver="em")
     assert ica.stopped_ == "unresolved"
     assert not ica.converged_
     assert "the noise of channel 2 (at its floor)" in ica.warnings_[0]

@@ -345,9 +345,9 @@ def test_what_is_learned_of_priors():
     ("options", "precise"),
     [
         ({"prior": "binary01", "posterior": "exact"}, 1e-12),
-        ({"prior": "binary01", "posterior": "exact", "optimiser": "over-relaxed"}, 1e-12),
+        ({"prior": "binary01", "posterior": "exact", "solver": "over-relaxed"}, 1e-12),
         ({"posterior": "adatap", "noise": "isotropic"}, 1e-6),
-        ({"posterior": "adatap", "noise": "isotropic", "optimiser": "em"}, 1e-4),
+        ({"posterior": "adatap", "noise": "isotropic", "solver": "em"}, 1e-4),
     ],
 )
 @pytest.mark.parametrize("most", [2, 5, 200])

@@ -77,7 +77,7 @@ def test_options_given_as_objects_come_back_as_texts(tmp_path: Path) -> None:
     rows = data()
     known = 0.04 * np.eye(3)
     given = {"prior": [LaplacePrior(rate=0.1 + 0.2), "binary"], "noise": known, "max_iter": 2}
-    ica = fitted(MeanFieldICA(2, restarts=2, random_state=0, **given), rows)
+    ica = fitted(MeanFieldICA(2, n_init=2, random_state=0, **given), rows)
     again = reloaded(ica, tmp_path / "ica.safetensors")
     assert again.prior == ["laplace:rate=0.30000000000000004", "binary"]
     assert np.array_equal(again.noise, known)

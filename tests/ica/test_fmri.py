@@ -241,7 +241,7 @@ def test_components_of_the_simulated_brain(brain, scan_file):
     """From file to maps: all five spatial components, the first of them follows the stimulus."""
     recording = detrended(read_nifti(scan_file, mask=brain.mask), "constant")
     samples = samples_of(recording, "spatial")
-    ica = InfomaxICA(5, density="auto", random_state=0).fit(samples)
+    ica = InfomaxICA(5, prior="auto", random_state=0).fit(samples)
     found = components_of(ica.mixing_, ica.transform(samples), "spatial").upright()
     agreement = np.abs(np.corrcoef(found.courses, brain.courses)[:5, 5:])
     assert agreement.max(axis=0).min() > 0.9

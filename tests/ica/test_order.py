@@ -31,9 +31,9 @@ def _bits(seed, sources=3, channels=20, count=300):
 @pytest.mark.parametrize("criterion", ["bic", "held-out"])
 def test_the_right_number_of_binary_sources_is_chosen(criterion):
     x = _bits(0)
-    ica = MeanFieldICA(prior="binary01", posterior="variational", restarts=2, random_state=0)
+    ica = MeanFieldICA(prior="binary01", posterior="variational", n_init=2, random_state=0)
     choice = ica.choose_sources(x, range(6), criterion=criterion)
-    assert choice.n_sources == 3
+    assert choice.n_components == 3
     assert choice.best is choice.estimators[3]
     assert sorted(choice.values) == list(range(6))
     if criterion == "bic":
@@ -49,8 +49,8 @@ def test_the_right_number_of_binary_sources_is_chosen(criterion):
 
 def test_noise_has_no_sources():
     x = np.random.default_rng(1).normal(size=(300, 5))
-    choice = MeanFieldICA(restarts=2, random_state=0).choose_sources(x, range(3))
-    assert choice.n_sources == 0
+    choice = MeanFieldICA(n_init=2, random_state=0).choose_sources(x, range(3))
+    assert choice.n_components == 0
     assert choice.best is None
     centred = x - x.mean(axis=0)
     variance = np.mean(centred**2)
@@ -64,7 +64,7 @@ def test_noise_has_no_sources():
 
 def test_larger_models_also_start_from_smaller_ones():
     x = _bits(2)
-    params = {"prior": "binary01", "posterior": "variational", "restarts": 1, "random_state": 0}
+    params = {"prior": "binary01", "posterior": "variational", "n_init": 1, "random_state": 0}
     choice = MeanFieldICA(**params).choose_sources(x, [2, 3, 4])
     assert len(choice.estimators[2].restarts_) == 1
     assert len(choice.estimators[3].restarts_) == 3
@@ -75,7 +75,7 @@ def test_larger_models_also_start_from_smaller_ones():
 def test_rows_are_held_out_from_gaussians_as_well():
     """Rows far from 0: the Gaussians see them centred, as the fits do."""
     x = np.random.default_rng(4).normal(size=(200, 3)) * [1.0, 2.0, 3.0] + 50.0
-    params = {"restarts": 1, "random_state": 0, "max_iter": 20}
+    params = {"n_init": 1, "random_state": 0, "max_iter": 20}
     choice = MeanFieldICA(**params).choose_sources(x, [0, 1], criterion="held-out")
     train, test = _split(x, "held-out", int(np.random.RandomState(0).randint(2**31 - 1)))
     mean = train.mean(axis=0)
@@ -102,7 +102,7 @@ def test_a_singular_covariance_is_no_model(criterion):
     """Channels that add up to 0, as after a common reference: its density would be infinite."""
     x = np.random.default_rng(6).laplace(size=(100, 4))
     x -= x.mean(axis=1, keepdims=True)
-    params = {"restarts": 1, "max_iter": 3, "random_state": 0}
+    params = {"n_init": 1, "max_iter": 3, "random_state": 0}
     choice = MeanFieldICA(**params).choose_sources(x, [0, 2], criterion=criterion)
     assert list(choice.null_models) == ["isotropic"]
     assert np.isfinite(list(choice.values.values())).all()
@@ -111,7 +111,7 @@ def test_a_singular_covariance_is_no_model(criterion):
 def test_missing_values_leave_the_isotropic_gaussian():
     x = np.random.default_rng(7).laplace(size=(100, 3))
     x[3, 1] = np.nan
-    params = {"missing": "hidden", "restarts": 1, "max_iter": 3, "random_state": 0}
+    params = {"missing": "hidden", "n_init": 1, "max_iter": 3, "random_state": 0}
     choice = MeanFieldICA(**params).choose_sources(x, [0, 1])
     centred = x - np.nanmean(x, axis=0)
     variance = np.nanmean(centred**2)
@@ -144,9 +144,9 @@ def test_every_number_is_fitted_with_the_options_of_the_estimator():
     ica = MeanFieldICA(5, prior="uniform", noise="isotropic", max_iter=3, random_state=4)
     first, second = (ica.choose_sources(x, [1, 2]) for _ in range(2))
     assert not hasattr(ica, "mixing_")
-    assert ica.n_sources == 5
+    assert ica.n_components == 5
     for count, fit in first.estimators.items():
-        assert fit.n_sources == count
+        assert fit.n_components == count
         assert {p.name for p in fit.priors_} == {"uniform"}
         assert np.ndim(fit.noise_) == 0
         assert (fit.noise, fit.max_iter) == ("isotropic", 3)

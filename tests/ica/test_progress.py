@@ -26,7 +26,7 @@ def test_iterations_and_restarts_are_told(restarts: int, processes: int, monkeyp
         told.append((done, total))
 
     MeanFieldICA(
-        3, restarts=restarts, processes=processes, max_iter=30, random_state=0, progress=progress
+        3, n_init=restarts, processes=processes, max_iter=30, random_state=0, progress=progress
     ).fit(mixtures(500))
     iterations = [t for t in told if t[1] == 30]
     assert iterations[0] == (1, 30)
@@ -42,7 +42,7 @@ def test_the_time_limit_covers_start_and_restarts() -> None:
     with pytest.warns(UserWarning, match="not converged"):
         MeanFieldICA(3, max_iter=1, **options).fit(data)  # loads what is compiled
     begin = time.monotonic()
-    limited = MeanFieldICA(3, restarts=20, seconds=0.5, max_iter=10**6, **options)
+    limited = MeanFieldICA(3, n_init=20, seconds=0.5, max_iter=10**6, **options)
     with pytest.warns(UserWarning, match="seconds"), pytest.warns(UserWarning, match="left out"):
         limited.fit(data)
     assert time.monotonic() - begin < 10

@@ -77,7 +77,7 @@ def crash_and_resume(
     return fitted(cls, rows, checkpoint=path, **options)
 
 
-SHARED = {"n_sources": 2, "max_iter": 12, "tol": 1e-9, "random_state": 3}
+SHARED = {"n_components": 2, "max_iter": 12, "tol": 1e-9, "random_state": 3}
 
 
 @pytest.mark.parametrize(
@@ -89,7 +89,7 @@ def test_fits_that_change_the_kind_of_noise_go_on_after_a_crash(
 ) -> None:
     """Crashes before and after the step at which channels are found to differ."""
     own = rows + np.random.default_rng(1).normal(size=rows.shape) * [0.1, 0.5, 1.5]
-    options = {**SHARED, "n_sources": 1, **options}
+    options = {**SHARED, "n_components": 1, **options}
     whole = fitted(MeanFieldICA, own, **options)
     again = crash_and_resume(MeanFieldICA, own, tmp_path / "fit", [3, 6], **options)
     assert whole.noise_.shape == (3,)
@@ -98,7 +98,7 @@ def test_fits_that_change_the_kind_of_noise_go_on_after_a_crash(
 
 
 def test_seeds_that_nobody_gave_are_in_the_file(rows: np.ndarray, tmp_path: Path) -> None:
-    options = {**SHARED, "random_state": None, "restarts": 2, "start": "random"}
+    options = {**SHARED, "random_state": None, "n_init": 2, "start": "random"}
     first = fitted(MeanFieldICA, rows, checkpoint=tmp_path / "fit", **options)
     again = fitted(MeanFieldICA, rows, checkpoint=tmp_path / "fit", **options)  # complete already
     assert_same(first, again)
@@ -122,7 +122,7 @@ SCRIPT = """
             os.kill(os.getpid(), signal.SIGKILL)
 
     rows = np.load(sys.argv[1])
-    options = dict(n_sources=2, max_iter=12, tol=1e-9, random_state=3)
+    options = dict(n_components=2, max_iter=12, tol=1e-9, random_state=3)
     MeanFieldICA(checkpoint=sys.argv[2], progress=killing, **options).fit(rows)
 """
 
@@ -178,12 +178,12 @@ def test_scoring_that_was_killed_after_its_last_state_finds_its_errors_again(
 ) -> None:
     rng = np.random.default_rng(0)
     rows = rng.laplace(size=(300, 2)) @ rng.normal(size=(2, 3)) + 0.1 * rng.normal(size=(300, 3))
-    whole = MeanFieldICA(2, optimiser="scoring", random_state=0).fit(rows)
+    whole = MeanFieldICA(2, solver="scoring", random_state=0).fit(rows)
 
     def killed(*_: Any) -> None:
         raise Crash
 
-    options: dict[str, Any] = {"optimiser": "scoring", "random_state": 0}
+    options: dict[str, Any] = {"solver": "scoring", "random_state": 0}
     with monkeypatch.context() as patched, pytest.raises(Crash):
         patched.setattr("kikuchi.ica.restarts.RestartFile.keep", killed)
         MeanFieldICA(2, checkpoint=tmp_path / "fit", **options).fit(rows)

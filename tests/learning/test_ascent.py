@@ -36,7 +36,7 @@ MAJORITY = np.array([(*x, int(sum(x) > 1)) for x in itertools.product((0, 1), re
         "pseudo:ties=0",
         "gradient",
         "gradient:inference=bp",
-        "gradient:optimiser=adam,tol=0.02",
+        "gradient:solver=adam,tol=0.02",
         "em:tol=1e-3",
         "surrogate",
         "mf-trw",

@@ -92,7 +92,7 @@ def test_states_that_the_data_do_not_identify_are_named() -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         assert not LinearGaussianSSM(1).fit(y).warnings_
-    with pytest.warns(UserWarning, match="of 3 dimensions .* not identified.*use state=1"):
+    with pytest.warns(UserWarning, match="of 3 dimensions .* not identified.*use n_components=1"):
         LinearGaussianSSM(3).fit(y)
 
 
@@ -100,7 +100,7 @@ def test_a_state_that_is_too_small_is_named() -> None:
     """A cycle in noise needs two dimensions; a fit of one said nothing."""
     rng = np.random.default_rng(0)
     cycle = 3.0 * np.sin(np.arange(200) * 2 * np.pi / 12) + rng.normal(size=200)
-    with pytest.warns(UserWarning, match=r"correlated \(.* raise state \(now 1\)"):
+    with pytest.warns(UserWarning, match=r"correlated \(.* raise n_components \(now 1\)"):
         LinearGaussianSSM(1).fit(cycle[:, None])
     assert not LinearGaussianSSM(2).fit(cycle[:, None]).warnings_
     season = np.tile([0.0, 5.0, 0.0, 0.0, -5.0, 0.0, 0.0], 30) + rng.normal(size=210)

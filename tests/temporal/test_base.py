@@ -28,11 +28,11 @@ def test_columns_of_data_frames_keep_their_names(family: Any, tmp_path: Path) ->
     for fitted in (model, family.load(tmp_path / "model")):
         assert fitted.feature_names_in_.tolist() == ["left", "right"]
         assert fitted.score(frame) == fitted.score(ROWS) == fitted.score([ROWS])
-        with pytest.raises(DataError, match=r"^Y has columns right, left, but .* left, right;"):
+        with pytest.raises(DataError, match=r"^X has columns right, left, but .* left, right;"):
             fitted.score(frame[["right", "left"]])
     assert not hasattr(model.fit(ROWS), "feature_names_in_")
     assert np.isfinite(model.score(frame))
-    with pytest.raises(DataError, match="sequence 1 of Y are not named as those before"):
+    with pytest.raises(DataError, match="sequence 1 of X are not named as those before"):
         model.fit([frame, frame[["right", "left"]]])
 
 
@@ -53,10 +53,10 @@ def test_conventions_of_scikit_learn(family: Any) -> None:
 def test_entries_that_are_no_numbers_are_refused() -> None:
     sparse = pytest.importorskip("scipy.sparse")
     bad = {
-        r"Y is sparse.*use Y.toarray\(\)": sparse.csr_array(ROWS),
-        "Y is not a table of numbers": [[{"a": 1}, 2.0], [1.0, 2.0]],
-        r"Y is empty: 0 feature\(s\)": ROWS[:, :0],
-        r"Y is empty: 0 sample\(s\)": ROWS[:0],
+        r"X is sparse.*use X.toarray\(\)": sparse.csr_array(ROWS),
+        "X is not a table of numbers": [[{"a": 1}, 2.0], [1.0, 2.0]],
+        r"X is empty: 0 feature\(s\)": ROWS[:, :0],
+        r"X is empty: 0 sample\(s\)": ROWS[:0],
     }
     for message, rows in bad.items():
         with pytest.raises(DataError, match=message):

@@ -61,7 +61,7 @@ def test_inputs_and_the_estimator() -> None:
     )
     ssm = LinearGaussianSSM.from_parameters(space)
     u = rng.normal(size=(STEPS, 1))
-    y = ssm.sample(STEPS, inputs=u, seed=0)[1]
+    y = ssm.sample(STEPS, inputs=u, random_state=0)
     one = ssm.smooth(y, inputs=u, steady=False)
     two = ssm.smooth(y, inputs=u, steady=False, threads=2)
     assert far(one.mean, two.mean) < 1e-9
@@ -82,7 +82,7 @@ def test_what_threads_cannot_do() -> None:
         initial_covariance=np.diag([1.0, 0.0]),
     )  # fmt: skip
     with pytest.raises(ModelError, match="square-root"):
-        smooth_states(stuck, np.zeros((600, 1)), form="covariance", steady=False, threads=2)
+        smooth_states(stuck, np.zeros((600, 1)), arithmetic="covariance", steady=False, threads=2)
 
 
 def test_an_error_in_a_thread_is_raised() -> None:

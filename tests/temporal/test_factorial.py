@@ -77,7 +77,7 @@ def test_exact_equals_enumeration_and_the_bound_is_below(lags: Any, categories: 
         assert np.allclose(ours, known)
     bounds = []
     for sweeps in range(1, 8):
-        found = mean_field_chains(model, rows, max_sweeps=sweeps)
+        found = mean_field_chains(model, rows, max_iter=sweeps)
         bounds.append(found.log_likelihood)
     assert max(bounds) <= log_z + 1e-9 and np.diff(bounds).min() > -1e-9
 
@@ -230,7 +230,7 @@ def test_learning_raises_the_bound_along_its_gradient(categories: int) -> None:
 
     def value(m: HiddenChains) -> float:
         return sum(
-            mean_field_chains(m, t, tol=1e-13, max_sweeps=5000, beliefs=b).log_likelihood
+            mean_field_chains(m, t, tol=1e-13, max_iter=5000, beliefs=b).log_likelihood
             for t, b in zip(sequences.tables, start, strict=True)
         )
 
@@ -350,7 +350,7 @@ def test_a_large_offset_does_not_change_a_fit() -> None:
     states = np.repeat(rng.integers(0, 2, 20), 10), np.repeat(rng.integers(0, 2, 40), 5)
     rows = np.round(64 * ((2.0 * states[0] + states[1])[:, None] + 0.5 * rng.normal(size=(200, 1))))
     near, far = (
-        FactorialHMM((2, 2), max_iter=15, restarts=2, random_state=0).fit(rows / 64 + offset)
+        FactorialHMM((2, 2), max_iter=15, n_init=2, random_state=0).fit(rows / 64 + offset)
         for offset in (0.0, 2.0**30)
     )
     assert np.isclose(near.log_likelihood_, far.log_likelihood_, rtol=1e-3)
@@ -373,7 +373,7 @@ def test_a_climb_that_goes_on_remembers_the_beliefs(tmp_path: Path) -> None:
     """The bound of mean field depends on the beliefs that it begins with."""
     rng = np.random.default_rng(0)
     rows = rng.integers(0, 2, (40, 2)) @ [[1.0], [1.1]] + 0.5 * rng.normal(size=(40, 1))
-    options: Any = {"restarts": 2, "learner": "gradient", "tol": 0.0, "random_state": 0}
+    options: Any = {"n_init": 2, "learner": "gradient", "tol": 0.0, "random_state": 0}
     whole = FactorialHMM(max_iter=12, **options).fit(rows)
     options |= {"max_iter": 12, "checkpoint": tmp_path / "fit"}
 

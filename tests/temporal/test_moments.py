@@ -160,6 +160,7 @@ def test_ep_is_near_the_exact_posterior_and_nearer_than_the_filter(text: str) ->
 
 
 def test_particles_agree_with_ep() -> None:
+    # HOJ-X3
     model = walk(2, 3)
     emission = EMISSIONS.parse("probit")
     y = simulated("probit", model, 30)
@@ -250,7 +251,7 @@ def test_gradient_of_the_evidence_and_its_ascent() -> None:
         [[0.9]], [[1.0]], [[0.1]], [[0.0]], output_offset=[1.0], initial_covariance=[[1.0]]
     )
     counts = MomentSSM(walk, "poisson")
-    y = counts.sample(150, seed=1)[1]
+    y = counts.sample(150, random_state=1)
     sequences, held = read_sequences(y), _DYNAMICS
     at = pack(walk, held)
     slope = evidence_slope(walk, counts.emission, sequences)[1]

@@ -9,13 +9,18 @@ import numpy as np
 import pytest
 
 from kikuchi.core.errors import ModelError
-from kikuchi.temporal.state_space.inference import Form, filter_states, sample_states, smooth_states
+from kikuchi.temporal.state_space.inference import (
+    Arithmetic,
+    filter_states,
+    sample_states,
+    smooth_states,
+)
 from kikuchi.temporal.state_space.parameters import StateSpace, local_level
 from kikuchi.temporal.state_space.results import EqualSteps, SmoothedStates
 
 EPSILON = np.finfo(float).eps
 TWO_PI = Decimal("6.28318530717958647692528676655900576839433879875021164194988918461563281257")
-FORMS: tuple[Form, ...] = ("auto", "covariance", "information", "square-root")
+FORMS: tuple[Arithmetic, ...] = ("auto", "covariance", "information", "square-root")
 
 
 class Exact(NamedTuple):
@@ -100,7 +105,7 @@ def drawn(seed: int, noise: float, rank: int = 0, steps: int = 24) -> tuple[Stat
     return model, sample_states(model, steps, seed)[1]
 
 
-def check(model: StateSpace, y: Any, form: Form, exact: Exact, noise: float) -> bool:
+def check(model: StateSpace, y: Any, arithmetic: Arithmetic, exact: Exact, noise: float) -> bool:
     """Whether the form answers; every answer must be right.
 
     Moments in units of the prior, to 1e-12 (1e-7 for means with tiny noise; 1e-4 for the filter in
@@ -108,12 +113,15 @@ def check(model: StateSpace, y: Any, form: Form, exact: Exact, noise: float) -> 
     of EPSILON / noise as a stored number, which is what log-likelihoods can be right to.
     """
     try:
-        f, s = filter_states(model, y, form=form), smooth_states(model, y, form=form)
+        f, s = (
+            filter_states(model, y, arithmetic=arithmetic),
+            smooth_states(model, y, arithmetic=arithmetic),
+        )
     except ModelError as error:
         assert "digits" in str(error) or "no information form" in str(error)
         return False
     spread = np.sqrt(exact.scale)
-    loose = 1e-4 if form == "information" else 0.0
+    loose = 1e-4 if arithmetic == "information" else 0.0
     assert np.abs(f.mean - exact.filtered_mean).max() < max(1e-7, loose) * spread
     assert np.abs(f.covariance - exact.filtered).max() < max(1e-12, loose) * exact.scale
     assert np.abs(s.mean - exact.mean).max() < 1e-7 * spread
@@ -122,7 +130,7 @@ def check(model: StateSpace, y: Any, form: Form, exact: Exact, noise: float) -> 
     assert np.linalg.eigvalsh(s.covariance).min() > -1e-13 * exact.scale
     assert np.abs(s.deviation**2 - np.diagonal(exact.covariance, axis1=1, axis2=2)).max() < 1e-12
     limit = 1e-9 + 40 * EPSILON / noise if noise else 1e-9
-    if form == "information":
+    if arithmetic == "information":
         limit = 1e-2 + 1e-5 * abs(exact.log_likelihood)
     assert abs(f.log_likelihood - exact.log_likelihood) < limit
     assert f.log_likelihood == s.log_likelihood
@@ -134,9 +142,9 @@ def check(model: StateSpace, y: Any, form: Form, exact: Exact, noise: float) -> 
 def test_tiny_noise_in_all_forms(seed: int, noise: float) -> None:
     model, y = drawn(seed, noise, steps=9)
     exact = exact_states(model, y)
-    for form in FORMS:
-        answered = check(model, y, form, exact, noise)
-        assert answered or form == "information"
+    for arithmetic in FORMS:
+        answered = check(model, y, arithmetic, exact, noise)
+        assert answered or arithmetic == "information"
         assert answered or noise < 1e-8
 
 
@@ -215,9 +223,9 @@ def test_the_covariance_form_is_refused_where_it_has_no_digits(threads: int) -> 
     )
     y = sample_states(model, 11, 0)[1]
     y[3, 1] = np.nan
-    with pytest.raises(ModelError, match=r"no digits left.*form='square-root'"):
-        filter_states(model, y, form="covariance", threads=threads)
-    assert filter_states(model, y).form == "square-root"
+    with pytest.raises(ModelError, match=r"no digits left.*arithmetic='square-root'"):
+        filter_states(model, y, arithmetic="covariance", threads=threads)
+    assert filter_states(model, y).arithmetic == "square-root"
 
 
 def test_units_do_not_decide_what_is_singular() -> None:
@@ -229,7 +237,7 @@ def test_units_do_not_decide_what_is_singular() -> None:
         unit @ model.transition @ back, model.output @ back, unit @ model.state_noise @ unit,
         model.output_noise, initial_covariance=unit @ unit,
     )  # fmt: skip
-    one = smooth_states(model, y, form="square-root")
+    one = smooth_states(model, y, arithmetic="square-root")
     two = smooth_states(other, y)
     assert np.isclose(one.log_likelihood, two.log_likelihood, rtol=1e-9)
     assert np.allclose(one.mean, two.mean / np.diag(unit), atol=1e-9)
@@ -246,9 +254,9 @@ def test_auto_leaves_the_covariance_form_where_it_loses_its_digits() -> None:
     )  # fmt: skip
     y = sample_states(model, 9, 0)[1]
     with pytest.raises(ModelError, match="square-root"):
-        smooth_states(model, y, form="covariance")
+        smooth_states(model, y, arithmetic="covariance")
     s, exact = smooth_states(model, y), exact_states(model, y)
-    assert s.form == "square-root"
+    assert s.arithmetic == "square-root"
     assert np.abs(s.covariance - exact.covariance).max() < 1e-7 * exact.covariance.max()
     assert abs(s.log_likelihood - exact.log_likelihood) < 1e-5
 
@@ -274,8 +282,8 @@ def test_many_draws_of_tiny_noise(noise: float) -> None:
     for seed in range(25):
         model, y = drawn(seed, noise)
         exact = exact_states(model, y)
-        for form in FORMS:
-            assert check(model, y, form, exact, noise) or form == "information"
+        for arithmetic in FORMS:
+            assert check(model, y, arithmetic, exact, noise) or arithmetic == "information"
 
 
 @pytest.mark.slow

@@ -102,7 +102,7 @@ def test_pima_is_as_good_as_batch_and_near_ep() -> None:
 
     batch = minimize(loss, np.zeros(8), jac=True, method="L-BFGS-B").x
     errors = int(np.sum(np.sign(np.column_stack([new, np.ones(len(new))]) @ batch) != truth))
-    clf = ProbitFilter(prior=10.0, passes=30).fit(x, y)
+    clf = ProbitFilter(prior=10.0, max_iter=30).fit(x, y)
     once = ProbitFilter(prior=10.0).partial_fit(x, y)
     assert abs(int(np.sum(once.predict(new) != truth)) - errors) <= 2
     assert clf.stopped_ == "converged"
@@ -121,9 +121,9 @@ def test_a_second_pass_brings_the_evidence_to_that_of_ep() -> None:
     x, y, _, _ = pima()
     order = np.random.default_rng(0).permutation(len(y))
     for prior in (0.1, 1.0, 10.0):
-        ep = ProbitFilter(prior=prior, passes=100).fit(x, y).log_evidence_
-        one, two = (ProbitFilter(prior=prior, passes=k).fit(x, y) for k in (1, 2))
-        again = ProbitFilter(prior=prior, passes=2).fit(x[order], y[order])
+        ep = ProbitFilter(prior=prior, max_iter=100).fit(x, y).log_evidence_
+        one, two = (ProbitFilter(prior=prior, max_iter=k).fit(x, y) for k in (1, 2))
+        again = ProbitFilter(prior=prior, max_iter=2).fit(x[order], y[order])
         assert abs(two.log_evidence_ - ep) < 0.05 and abs(again.log_evidence_ - ep) < 0.05
         assert one.log_evidence_ < ep + 0.5
     assert one.log_evidence_ < ep - 1.0
@@ -144,8 +144,8 @@ def test_fit_reaches_the_evidence_of_ep_and_partial_fit_says_that_it_does_not() 
     assert line.evidence_kind_ == "one pass" and abs(line.log_evidence_ - ep) > 0.5
     assert ProbitFilter(drift=0.01).fit(x, y).evidence_kind_ == "one pass"
     assert batch.partial_fit(x[:5], y[:5]).evidence_kind_ == "one pass"
-    two = ProbitFilter(passes=2).fit(x, y)
-    assert two.stopped_ == "passes" and not two.converged_
+    two = ProbitFilter(max_iter=2).fit(x, y)
+    assert two.stopped_ == "iterations" and not two.converged_
 
 
 def test_files_and_clear_errors(tmp_path: Path) -> None:
@@ -162,7 +162,7 @@ def test_files_and_clear_errors(tmp_path: Path) -> None:
         "Only binary": lambda: ProbitFilter().fit(x, np.arange(40) % 3),
         "1 class": lambda: ProbitFilter().fit(x, np.zeros(40)),
         "none of": lambda: ProbitFilter().fit(x, np.arange(40) % 2).partial_fit(x, np.full(40, 7)),
-        "give drift=0": lambda: ProbitFilter(drift=1.0, passes=2).fit(x, np.arange(40) % 2),
+        "give drift=0": lambda: ProbitFilter(drift=1.0, max_iter=2).fit(x, np.arange(40) % 2),
         "must be in": lambda: ProbitFilter(drift=-1.0).fit(x, np.arange(40) % 2),
     }
     for message, make in bad.items():
@@ -174,7 +174,7 @@ def test_moment_model_learns_its_dynamics() -> None:
     truth = StateSpace([[0.95]], [[1.0]], [[0.1]], [[0.0]], output_offset=[1.0],
                        initial_covariance=[[1.0]])  # fmt: skip
     counts = MomentSSM(truth, "poisson")
-    y = counts.sample(600, seed=0)[1]
+    y = counts.sample(600, random_state=0)
     start = MomentSSM(truth.updated(transition=[[0.5]], state_noise=[[0.5]]), "poisson")
     learnt = start.fit_em(y)
     assert learnt.log_likelihood(y) > start.log_likelihood(y) + 5

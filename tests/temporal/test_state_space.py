@@ -115,19 +115,20 @@ CASES = {
 }
 
 
-@pytest.mark.parametrize("form", ["covariance", "information", "square-root"])
+@pytest.mark.parametrize("arithmetic", ["covariance", "information", "square-root"])
 @pytest.mark.parametrize("case", CASES)
 @pytest.mark.parametrize("gaps", [False, True])
-def test_smoother_equals_a_dense_solve(case: str, form: str, gaps: bool) -> None:
+def test_smoother_equals_a_dense_solve(case: str, arithmetic: str, gaps: bool) -> None:
+    # HOJ-I7
     options: dict[str, Any] = CASES[case]
-    if options.get("flat") and form != "information":
+    if options.get("flat") and arithmetic != "information":
         pytest.skip("a flat prior has the information form only")
     model, steps = random_model(3, **options), 9
     rng = np.random.default_rng(4)
     y = rng.normal(size=(steps, model.n_outputs)) * 2
     u = rng.normal(size=(steps, model.n_inputs)) if model.n_inputs else None
     y = with_gaps(rng, y) if gaps else y
-    s = smooth_states(model, y, u, form=form)
+    s = smooth_states(model, y, u, arithmetic=arithmetic)
     mean, covariance, log_z = dense_states(model, y, u)
     n = model.n_states
     assert np.abs(s.mean - mean).max() < 1e-9 * max(1, np.abs(mean).max())
@@ -140,11 +141,12 @@ def test_smoother_equals_a_dense_solve(case: str, form: str, gaps: bool) -> None
     assert np.isclose(s.log_likelihood, log_z, atol=1e-8)
 
 
-@pytest.mark.parametrize("form", ["covariance", "information", "square-root"])
-def test_filter_is_the_smoother_of_what_came_before(form: str) -> None:
+@pytest.mark.parametrize("arithmetic", ["covariance", "information", "square-root"])
+def test_filter_is_the_smoother_of_what_came_before(arithmetic: str) -> None:
+    # HOJ-I6
     model = random_model(5)
     y = with_gaps(np.random.default_rng(0), np.random.default_rng(1).normal(size=(7, 2)))
-    f = filter_states(model, y, form=form)
+    f = filter_states(model, y, arithmetic=arithmetic)
     for t in range(len(y)):
         mean, covariance, log_z = dense_states(model, y[: t + 1])
         assert np.allclose(f.mean[t], mean[-1], atol=1e-9)
@@ -176,6 +178,7 @@ def test_log_likelihood_is_that_of_one_normal_distribution() -> None:
 
 def test_smoother_identities_of_the_junction_tree() -> None:
     """The message into an emission clique equals the smoothed state, by the Gaussian algebra."""
+    # HOJ-I7
     model = random_model(11, n=2, m=1)
     y = np.random.default_rng(0).normal(size=(4, 1))
     joint = MomentGaussian({"x0": 2}, model.initial_mean, model.initial_covariance).canonical()
@@ -188,7 +191,7 @@ def test_smoother_identities_of_the_junction_tree() -> None:
             "y", f"x{t}", model.output, model.output_noise, model.output_offset
         )
         joint = joint * seen.condition({"y": y[t]})
-    s = smooth_states(model, y, form="information")
+    s = smooth_states(model, y, arithmetic="information")
     for t in range(4):
         block = joint.marginal([f"x{t}"]).moments()
         assert np.allclose(block.mean, s.mean[t]) and np.allclose(block.covariance, s.covariance[t])
@@ -254,8 +257,8 @@ def test_loops_are_compiled_once_for_all_models() -> None:
     for options in ({}, {"steps": 9}, {"k": 1}):
         model = random_model(0, **options)
         u = np.ones((9, 1)) if options.get("k") else None
-        for form in ("covariance", "information", "square-root"):
-            smooth_states(model, y, u, form=form)  # type: ignore[arg-type]
+        for arithmetic in ("covariance", "information", "square-root"):
+            smooth_states(model, y, u, arithmetic=arithmetic)  # type: ignore[arg-type]
     MomentSSM(local_level(0.1, 1.0).updated(initial_covariance=np.eye(1)), "poisson").smooth(
         np.ones((5, 1))
     )
@@ -274,7 +277,7 @@ def test_deterministic_dynamics_in_square_root_form() -> None:
     model = StateSpace(turn, [[1.0, 0.0]], np.zeros((2, 2)), [[0.1]], initial_covariance=np.eye(2))
     y = np.random.default_rng(0).normal(size=(30, 1))
     s = smooth_states(model, y)
-    assert s.form == "square-root"
+    assert s.arithmetic == "square-root"
     powers = np.array([np.linalg.matrix_power(turn, t) for t in range(30)])
     design = powers[:, 0]
     covariance = np.linalg.inv(np.eye(2) + design.T @ design / 0.1)
@@ -286,7 +289,7 @@ def test_deterministic_dynamics_in_square_root_form() -> None:
 def test_small_noise_costs_the_information_form_no_digits() -> None:
     model = random_model(0, n=2).updated(state_noise=1e-10 * np.eye(2))
     y = np.random.default_rng(0).normal(size=(40, 2))
-    a, b = (smooth_states(model, y, form=f) for f in ("information", "square-root"))
+    a, b = (smooth_states(model, y, arithmetic=f) for f in ("information", "square-root"))
     assert np.allclose(a.mean, b.mean, atol=1e-7) and np.allclose(a.covariance, b.covariance, 1e-6)
 
 
@@ -298,7 +301,7 @@ def test_flat_prior_tells_what_is_not_known_yet() -> None:
     assert np.isfinite(f.covariance[1:]).all()
     near = trend.updated(initial_covariance=1e9 * np.eye(2))
     y = np.random.default_rng(0).normal(size=(20, 1)).cumsum(axis=0)
-    wide = smooth_states(near, y, form="square-root")
+    wide = smooth_states(near, y, arithmetic="square-root")
     assert np.allclose(smooth_states(trend, y).mean, wide.mean, atol=1e-5)
 
 
@@ -327,6 +330,7 @@ def test_forecast_is_a_smoother_over_missing_outputs() -> None:
 
 
 def test_special_cases() -> None:
+    # HOJ-M5
     rng = np.random.default_rng(0)
     loadings, noise, mean = rng.normal(size=(4, 2)), rng.uniform(0.5, 1, 4), rng.normal(size=4)
     rows = rng.multivariate_normal(mean, loadings @ loadings.T + np.diag(noise), size=200)
@@ -342,7 +346,7 @@ def test_special_cases() -> None:
     assert np.allclose(covariance * 200 / 199, pca.get_covariance())
     assert ours >= pca.score(rows) * 200 - 1e-6  # the maximum likelihood has the biased covariance
     walk = smooth_states(local_level(0.5, 1.0), rows[:, :1])
-    assert walk.form == "information"
+    assert walk.arithmetic == "information"
     process = autoregression([0.6, 0.2], 0.5, 1.0)
     y = sample_states(process, 50, 0)[1]
     f = filter_states(process, y)
@@ -356,8 +360,8 @@ def test_special_cases() -> None:
 def test_very_short_sequences(steps: int) -> None:
     model = random_model(9)
     y = np.random.default_rng(0).normal(size=(steps, 2))
-    for form in ("covariance", "information", "square-root"):
-        s = smooth_states(model, y, form=form)
+    for arithmetic in ("covariance", "information", "square-root"):
+        s = smooth_states(model, y, arithmetic=arithmetic)
         mean, _, log_z = dense_states(model, y)
         assert np.allclose(s.mean, mean) and np.isclose(s.log_likelihood, log_z)
         assert s.pair_covariance.shape == (steps - 1, 3, 3)
@@ -378,7 +382,7 @@ def test_one_clear_line_for_bad_parameters() -> None:
             StateSpace(2 * eye, eye, eye, eye), np.zeros(2), eye, 20
         ),
         "flat prior has no covariance form": lambda: filter_states(
-            StateSpace(eye, eye, eye, eye), np.zeros((2, 2)), form="covariance"
+            StateSpace(eye, eye, eye, eye), np.zeros((2, 2)), arithmetic="covariance"
         ),
         "singular noise has no information form": lambda: filter_states(
             StateSpace(eye, eye, 0 * eye, eye), np.zeros((2, 2))

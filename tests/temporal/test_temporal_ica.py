@@ -113,10 +113,10 @@ def test_ep_separates_what_the_kalman_scheme_cannot() -> None:
         p = np.abs(np.linalg.solve(truth.mixing, found))
         return float(max((np.sort(column)[0] / column.max()) for column in p.T))
 
-    ep = TemporalICA(2, scheme="ep", random_state=0).fit(y)
-    kalman = TemporalICA(2, scheme="kalman", random_state=0).fit(y)
+    ep = TemporalICA(2, posterior="ep", random_state=0).fit(y)
+    kalman = TemporalICA(2, posterior="kalman", random_state=0).fit(y)
     assert apart(ep.model_.mixing) < 0.12 < apart(kalman.model_.mixing)
-    em = TemporalICA(2, scheme="kalman", max_iter=20, random_state=0).fit_em(y)
+    em = TemporalICA(2, posterior="kalman", max_iter=20, random_state=0).fit_em(y)
     assert np.diff(em.trace_.objective).min() > -1e-6  # exact EM
     assert ep.log_likelihood_ > kalman.log_likelihood_
 

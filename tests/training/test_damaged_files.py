@@ -26,7 +26,7 @@ Reader = Callable[[Path], Any]
 
 
 def rbm(folder: Path) -> tuple[Path, Reader]:
-    fitted = RBM(3, epochs=2, random_state=0, limits=(0, 1)).fit(ROWS)
+    fitted = RBM(3, max_iter=2, random_state=0, limits=(0, 1)).fit(ROWS)
     fitted.log_z("exact")
     fitted.save(folder / "rbm")
     return folder / "rbm", RBM.load
@@ -50,8 +50,8 @@ def infomax(folder: Path) -> tuple[Path, Reader]:
 
 def checkpoint(folder: Path) -> tuple[Path, Reader]:
     options: dict[str, Any] = {"random_state": 0, "batch_size": 10, "schedule": "constant"}
-    RBM(3, epochs=2, checkpoint=folder / "state", **options).fit(ROWS)
-    return folder / "state", lambda file: RBM(3, epochs=4, checkpoint=file, **options).fit(ROWS)
+    RBM(3, max_iter=2, checkpoint=folder / "state", **options).fit(ROWS)
+    return folder / "state", lambda file: RBM(3, max_iter=4, checkpoint=file, **options).fit(ROWS)
 
 
 KINDS = [rbm, machine, pytree, infomax, checkpoint]
@@ -176,7 +176,7 @@ def test_facts_of_checkpoints_that_were_changed_are_refused(tmp_path: Path) -> N
 
 
 def test_options_in_a_file_are_checked(tmp_path: Path) -> None:
-    fitted = BoltzmannMachine(2, epochs=1, random_state=0).fit(ROWS)
+    fitted = BoltzmannMachine(2, max_iter=1, random_state=0).fit(ROWS)
     fitted.set_params(batch_size=-3).save(tmp_path / "odd")
     with pytest.raises(DataError, match="batch_size must be in"):
         BoltzmannMachine.load(tmp_path / "odd")
@@ -193,7 +193,7 @@ def test_a_model_without_a_digest_is_refused(tmp_path: Path) -> None:
 
 def test_files_never_say_where_a_later_fit_writes(tmp_path: Path) -> None:
     """Neither of our own making, nor of somebody else's."""
-    options = {"epochs": 1, "random_state": 0, "checkpoint": tmp_path / "state"}
+    options = {"max_iter": 1, "random_state": 0, "checkpoint": tmp_path / "state"}
     fitted = BoltzmannMachine(2, **options).fit(ROWS)
     fitted.save(tmp_path / "model")
     assert BoltzmannMachine.load(tmp_path / "model").checkpoint is None
@@ -210,12 +210,12 @@ def test_files_never_say_where_a_later_fit_writes(tmp_path: Path) -> None:
 def test_options_with_numbers_of_any_length_are_refused(option: str, tmp_path: Path) -> None:
     """They would be found too large only where the model is used."""
     place = tmp_path / "model"
-    RateCodedRBM(3, epochs=1, random_state=0).fit(ROWS).save(place)
+    RateCodedRBM(3, max_iter=1, random_state=0).fit(ROWS).save(place)
     kind = f"kikuchi {RateCodedRBM.file_kind}"
     arrays, facts = load(place, (kind,))
     facts["about"]["options"][option] = 10**400
     save(place, kind, arrays, facts)
-    with pytest.raises(DataError, match=f"its option {option} has a whole number of more than 64"):
+    with pytest.raises(DataError, match=f"its option {option} has an integer of more than 64"):
         RateCodedRBM.load(place)
     facts["about"]["options"] |= {option: RateCodedRBM(3).get_params()[option]}
     facts["about"]["options"]["random_state"] = 2**100
@@ -233,11 +233,11 @@ def test_options_with_numbers_of_any_length_are_refused(option: str, tmp_path: P
             "restart0/precision/doubt",
         ),
         (
-            lambda: ThresholdNetworkClassifier(rounds=2, random_state=0).fit(ROWS, ROWS[:, 0]),
+            lambda: ThresholdNetworkClassifier(max_iter=2, random_state=0).fit(ROWS, ROWS[:, 0]),
             "training_errors",
         ),
         (
-            lambda: ThresholdNetworkClassifier(rounds=2, random_state=0).fit(ROWS, ROWS[:, 0]),
+            lambda: ThresholdNetworkClassifier(max_iter=2, random_state=0).fit(ROWS, ROWS[:, 0]),
             "validation_errors",
         ),
     ],

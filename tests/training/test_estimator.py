@@ -44,7 +44,7 @@ def test_words_in_place_of_numbers_are_refused_with_a_way_out(estimator: type) -
 def test_options_that_are_tuples_come_back_as_tuples(tmp_path: Path) -> None:
     rows = np.random.default_rng(0).integers(0, 256, (30, 4)).astype(float)
     for limits in ((0.0, 255.0), [0.0, 255.0]):
-        machine = RBM(2, limits=limits, epochs=1, random_state=0).fit(rows)
+        machine = RBM(2, limits=limits, max_iter=1, random_state=0).fit(rows)
         machine.save(tmp_path / "m.safetensors")
         found = RBM.load(tmp_path / "m.safetensors").get_params()["limits"]
         assert found == limits and type(found) is type(limits)
@@ -53,8 +53,8 @@ def test_options_that_are_tuples_come_back_as_tuples(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "estimator",
     [
-        RBM(2, epochs=3, random_state=0),
-        SigmoidBeliefNetwork((2,), epochs=3, random_state=0),
+        RBM(2, max_iter=3, random_state=0),
+        SigmoidBeliefNetwork((2,), max_iter=3, random_state=0),
         InfomaxICA(max_iter=4, random_state=0),
         HMM(2, max_iter=3, random_state=0),
     ],
@@ -80,8 +80,8 @@ def test_the_digest_of_a_file_does_not_depend_on_the_time(estimator: Any, tmp_pa
 @pytest.mark.parametrize(
     ("option", "hint"),
     [
-        ("n_components", "'n_components'; it is called n_hidden here"),
-        ("n_iter", "it is called epochs here"),
+        ("n_hidden", "'n_hidden'; it is called n_components here"),
+        ("n_iter", "it is called max_iter here"),
         ("learning_rat", "did you mean 'learning_rate'"),
     ],
 )
@@ -95,4 +95,4 @@ def test_options_of_other_libraries_are_named(option, hint):
     with pytest.raises(TypeError, match=hint):
         RBM(**{option: 3})
     machine = RBM(3, random_state=0)
-    assert clone(machine).n_hidden == pickle.loads(pickle.dumps(machine)).n_hidden == 3
+    assert clone(machine).n_components == pickle.loads(pickle.dumps(machine)).n_components == 3

@@ -18,7 +18,7 @@ from kikuchi.core.trace import Trace
 from kikuchi.training.model import PytreeModel, load_model
 from kikuchi.training.optimiser import parse_optimiser
 from kikuchi.training.rule import LossRule
-from kikuchi.training.trainer import train
+from kikuchi.training.trainer import Validation, train
 
 RNG = np.random.default_rng(0)
 INPUTS = RNG.normal(size=(107, 3))
@@ -113,7 +113,9 @@ def test_one_compilation_per_shape_of_batch_however_often_it_is_called() -> None
     assert 0 < len(COMPILED) <= 3  # another number of rows; no last, smaller batch
 
 
-@pytest.mark.parametrize("options", [{}, {"average": 0.5, "tol": 1e-9}, {"validation": INPUTS[:9]}])
+@pytest.mark.parametrize(
+    "options", [{}, {"average": 0.5, "tol": 1e-9}, {"validation": Validation(INPUTS[:9])}]
+)
 def test_a_training_cut_in_two_ends_as_one(tmp_path: Path, options: dict) -> None:
     rule = LossRule(noisy)
     shared = {"optimiser": "adam:learning_rate=0.01,schedule=linear", "epochs": 8, "batch_size": 13}
@@ -180,7 +182,7 @@ def test_bad_data_and_texts_are_refused() -> None:
     bad[4, 1] = np.inf
     with pytest.raises(DataError, match="row 4, column 1"):
         train(model, bad, LossRule(noisy))
-    with pytest.raises(DataError, match="equally many rows"):
+    with pytest.raises(DataError, match="equal numbers of rows"):
         train(regression(), (INPUTS, TARGETS[:5]), LossRule(squared_error))
     with pytest.raises(MethodError, match="no learner 'cd'"):
         train(model, INPUTS, "cd")

@@ -23,7 +23,7 @@ from kikuchi.core.trace import Trace
 from kikuchi.training.checkpoint import Checkpoint, load, save
 from kikuchi.training.model import PytreeModel, load_model
 from kikuchi.training.rule import GradientEstimate, Rule
-from kikuchi.training.trainer import train
+from kikuchi.training.trainer import Validation, train
 from kikuchi.training.updates import TrainerState
 
 ROWS = np.random.default_rng(0).normal(2.0, 1.0, size=(60, 1))
@@ -91,7 +91,7 @@ def test_the_average_is_the_mean_over_the_last_updates() -> None:
 def test_early_stopping_answers_with_the_best_epoch() -> None:
     target = np.full((5, 1), 1.0)  # the training data pull past it
     options = {"optimiser": "sgd:learning_rate=0.01", "batch_size": 10, "seed": 0}
-    done = train(start(), ROWS, MeanRule(), epochs=300, validation=target, patience=4, **options)
+    done = train(start(), ROWS, MeanRule(), epochs=300, validation=Validation(target, 4), **options)
     assert done.stopped == "validation" and done.converged
     best = int(np.argmax(done.scores))
     assert len(done.scores) == best + 5 == done.epochs < 100
@@ -101,8 +101,7 @@ def test_early_stopping_answers_with_the_best_epoch() -> None:
         ROWS,
         MeanRule(),
         epochs=20,
-        validation=target,
-        score=lambda model, rows: float(model.parameters["mean"][0]),
+        validation=Validation(target, score=lambda model, _: float(model.parameters["mean"][0])),
         **options,
     )
     assert other.stopped == "epochs" and not other.converged and len(other.scores) == 20
@@ -111,10 +110,8 @@ def test_early_stopping_answers_with_the_best_epoch() -> None:
 def test_gains_below_the_least_gain_do_not_prolong_a_training() -> None:
     """A score that rises by 1 in each of ten epochs, then by 0.01."""
     heights = iter(np.concatenate([np.arange(10.0), 9.0 + 0.01 * np.arange(1, 100)]))
-    options = {"epochs": 100, "validation": ROWS, "patience": 4, "seed": 0}
-    done = train(
-        start(), ROWS, MeanRule(), score=lambda *_: next(heights), least_gain=0.1, **options
-    )
+    validation = Validation(ROWS, 4, least_gain=0.1, score=lambda *_: next(heights))
+    done = train(start(), ROWS, MeanRule(), epochs=100, seed=0, validation=validation)
     assert done.stopped == "validation" and done.epochs == 14
     assert done.scores[-1] == max(done.scores)  # the answer is still that of the best epoch
 
@@ -124,8 +121,9 @@ def test_rules_without_a_score_need_one() -> None:
 
     rows = np.eye(3)
     with pytest.raises(MethodError, match="learner cd has no score"):
-        train(Machine.random(3, 2), rows, "cd", validation=rows)
-    done = train(Machine.random(3, 2), rows, "pseudo", validation=rows, epochs=2, seed=0)
+        train(Machine.random(3, 2), rows, "cd", validation=Validation(rows))
+    judged = Validation(rows)
+    done = train(Machine.random(3, 2), rows, "pseudo", validation=judged, epochs=2, seed=0)
     assert len(done.scores) == 2
     with pytest.raises(MethodError, match="average must be in"):
         train(start(), ROWS, MeanRule(), average=2.0)
@@ -199,7 +197,7 @@ def test_ctrl_c_after_the_last_update_is_not_lost(tmp_path: Path) -> None:
         return float(len(calls))
 
     calls: list[None] = []
-    options = {"epochs": 3, "seed": 0, "validation": ROWS[:9], "score": score}
+    options = {"epochs": 3, "seed": 0, "validation": Validation(ROWS[:9], score=score)}
     with pytest.raises(KeyboardInterrupt):
         train(start(), ROWS, MeanRule(), checkpoint=tmp_path / "state", **options)
     assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
@@ -317,7 +315,8 @@ def test_an_interrupt_within_the_score_leaves_no_half_epoch(tmp_path: Path) -> N
             raise KeyboardInterrupt
         return -float(np.mean((rows - model.parameters["mean"]) ** 2))
 
-    options = {"epochs": 6, "batch_size": 20, "seed": 0, "validation": ROWS[:9], "score": score}
+    validation = Validation(ROWS[:9], score=score)
+    options = {"epochs": 6, "batch_size": 20, "seed": 0, "validation": validation}
     calls: list[None] = []
     interrupted = True
     file = tmp_path / "state"
@@ -332,15 +331,16 @@ def test_an_interrupt_within_the_score_leaves_no_half_epoch(tmp_path: Path) -> N
 def test_a_checkpoint_knows_the_score_and_the_seed_of_its_training(tmp_path: Path) -> None:
     from kikuchi.boltzmann import RBM
 
-    options = {"epochs": 2, "seed": 0, "validation": ROWS[:9], "checkpoint": tmp_path / "state"}
-    train(start(), ROWS, MeanRule(), **options)
+    options = {"epochs": 2, "seed": 0, "checkpoint": tmp_path / "state"}
+    train(start(), ROWS, MeanRule(), validation=Validation(ROWS[:9]), **options)
+    other = Validation(ROWS[:9], score=lambda model, rows: 0.0)
     with pytest.raises(DataError, match="its validation is"):
-        train(start(), ROWS, MeanRule(), score=lambda model, rows: 0.0, **options)
+        train(start(), ROWS, MeanRule(), validation=other, **options)
     rows, file = np.eye(3), tmp_path / "seeds"
-    RBM(2, epochs=1, random_state=np.int64(3), checkpoint=file).fit(rows)
-    RBM(2, epochs=1, random_state=3, checkpoint=file).fit(rows)
+    RBM(2, max_iter=1, random_state=np.int64(3), checkpoint=file).fit(rows)
+    RBM(2, max_iter=1, random_state=3, checkpoint=file).fit(rows)
     with pytest.raises(DataError, match="its random_state is"):
-        RBM(2, epochs=1, random_state=np.int64(4), checkpoint=file).fit(rows)
+        RBM(2, max_iter=1, random_state=np.int64(4), checkpoint=file).fit(rows)
 
 
 def test_no_rows_and_a_negative_tol_are_refused() -> None:
@@ -348,6 +348,8 @@ def test_no_rows_and_a_negative_tol_are_refused() -> None:
         train(start(), np.zeros((0, 1)), MeanRule())
     with pytest.raises(MethodError, match="tol must be at least 0"):
         train(start(), ROWS, MeanRule(), tol=-1.0)
+    with pytest.raises(MethodError, match="patience must be a whole number of at least 1"):
+        Validation(ROWS, patience=0)
 
 
 def test_what_divergence_spoilt_is_not_carried_on() -> None:

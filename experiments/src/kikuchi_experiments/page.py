@@ -5,7 +5,8 @@ from __future__ import annotations
 from os import PathLike
 from typing import TYPE_CHECKING
 
-from kikuchi.reports.page import Facts, Picture, Report, versions
+from kikuchi.core.page import Facts, Picture
+from kikuchi.reports.page import Report, versions
 from kikuchi_experiments.outcomes import disagreements, facts, table
 
 if TYPE_CHECKING:

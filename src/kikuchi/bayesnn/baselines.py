@@ -7,15 +7,17 @@ Reference: LAW-I3, LAW-I16, LAW-I17.
 from __future__ import annotations
 
 import math
-from dataclasses import KW_ONLY, dataclass, fields
+from dataclasses import KW_ONLY, dataclass
 from functools import partial
-from typing import Any, ClassVar, Literal, NamedTuple, Self
+from os import PathLike
+from typing import Any, Literal, NamedTuple, Self
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from numpy.typing import ArrayLike
 
+from kikuchi.bayesnn import kinds
 from kikuchi.bayesnn.bound import Data, Hyper, RegressionData, mode_loss
 from kikuchi.bayesnn.evidence import log_joint
 from kikuchi.bayesnn.fitting import NetworkProblem, random_starts
@@ -27,7 +29,7 @@ from kikuchi.core.arrays import Array
 from kikuchi.core.errors import MethodError
 from kikuchi.core.extras import extras_named
 from kikuchi.core.interrupts import safe_interrupts
-from kikuchi.core.options import option
+from kikuchi.core.options import fixed, option
 from kikuchi.core.seeds import generator
 from kikuchi.training.checkpoint import Arrays
 
@@ -61,32 +63,25 @@ class BaselineResults:
 
 @dataclass(eq=False, repr=False)
 class _Baseline(BayesianMLPRegressor, BaselineResults):
-    """Regression by other posteriors of the weights; they have no bound, and are not saved.
+    """Regression by other posteriors of the weights; they have no bound, and are not saved."""
 
-    Options in `_unused` belong to the ascent of a bound; to set one raises an error.
-    """
-
-    _unused: ClassVar[tuple[str, ...]] = ("seconds", "checkpoint", "max_iter", "tol")
-    _instead: ClassVar[str]
+    posterior: str = fixed("diagonal")
     _: KW_ONLY
+    seconds: float | None = fixed(None)
+    checkpoint: str | PathLike[str] | None = fixed(None)
+    tol: float = fixed(0.01)
+    prior: Literal["single", "grouped", "ard"] = option(
+        "ard", "Weights that share a precision: single, grouped or ard (by input)."
+    )
+    noise: Literal["gaussian", "student"] = fixed("gaussian")
 
     def _family(self) -> WeightPosterior:
         return DiagonalPosterior(self._network)
 
     def _begin(self, X: ArrayLike, y: ArrayLike) -> tuple[Array, Array]:
         self._check_options()
-        for field in fields(self):
-            if field.name in self._unused and getattr(self, field.name) != field.default:
-                raise MethodError(
-                    f"{type(self).__name__} has no use for {field.name}; its length is set by "
-                    f"{self._instead}"
-                )
-        if self.noise != "gaussian":
-            raise MethodError(f"{type(self).__name__} has no noise '{self.noise}'; use 'gaussian'")
         rows, targets = self._read(X, y, reset=True)
-        self._network = Network(rows.shape[1], self.hidden, self.skip)
-        if len(precisions(self._network, self.prior).free):
-            raise MethodError(f"{type(self).__name__} has no prior 'nrd'; use 'ard' or 'grouped'")
+        self._network = Network(rows.shape[1], self._n_hidden, self.skip)
         return rows, targets
 
     def _ending(self, iterations: int, remarks: list[str]) -> None:
@@ -126,7 +121,7 @@ class LaplaceMLPRegressor(_Baseline):
     """Laplace's approximation with the evidence procedure: a Gaussian at a mode, whose precisions
     maximise the approximate evidence.
 
-    Ten cycles of a mode and new precisions from each of `restarts` random starts; the largest
+    Ten cycles of a mode and new precisions from each of `n_init` random starts; the largest
     approximate `log_evidence_` is kept. It is that of the final precisions and counts the images of
     the mode under sign changes and permutations of hidden units. Predictions are outputs at the
     mode, with the variance that slopes there give: averages over the Gaussian itself are mostly far
@@ -134,7 +129,7 @@ class LaplaceMLPRegressor(_Baseline):
 
     >>> rng = np.random.default_rng(0)
     >>> X = rng.uniform(-1, 1, size=(60, 1))
-    >>> net = LaplaceMLPRegressor(3, prior="grouped", restarts=1, random_state=0)
+    >>> net = LaplaceMLPRegressor(3, prior="grouped", n_init=1, random_state=0)
     >>> net = net.fit(X, np.sin(3 * X[:, 0]) + 0.1 * rng.normal(size=60))
     >>> bool(0.05 < net.noise_ < 0.2)
     True
@@ -142,10 +137,15 @@ class LaplaceMLPRegressor(_Baseline):
     Reference: LAW-I3, LAW-I16.
     """
 
-    _instead: ClassVar[str] = "cycles and restarts"
-    posterior: Literal["laplace"] = option("laplace", "Always laplace.")
+    kind = kinds.LAPLACE
     _: KW_ONLY
-    cycles: int = option(10, "Updates of the precisions.", low=1)
+    max_iter: int = option(
+        10, "Largest number of updates of the precisions, from each start.", low=1
+    )
+    weight_shape: float = fixed(3e-4)
+    weight_rate: float = fixed(1e-3)
+    noise_shape: float = fixed(0.02)
+    noise_rate: float = fixed(1e-4)
 
     @safe_interrupts()
     def fit(self, X: ArrayLike, y: ArrayLike) -> Self:
@@ -153,7 +153,7 @@ class LaplaceMLPRegressor(_Baseline):
         rows, targets = self._begin(X, y)
         with jax.enable_x64(True):
             problem = self._problem(rows, targets)
-            starts = random_starts(self._network, self.restarts, generator(self.random_state))
+            starts = random_starts(self._network, self.n_init, generator(self.random_state))
             fits = [self._procedure(problem, start) for start in starts]
             self._fit_ = max(fits, key=lambda fit: fit.log_evidence)
             n = len(targets)
@@ -171,9 +171,9 @@ class LaplaceMLPRegressor(_Baseline):
         if not self.converged_:
             remarks = [
                 f"the last cycle changed the count of parameters that the data determine by "
-                f"{found.change:.2g}: raise cycles"
+                f"{found.change:.2g}: raise max_iter"
             ]
-        self._ending(self.cycles * self.restarts, remarks)
+        self._ending(self.max_iter * self.n_init, remarks)
         return self
 
     def _procedure(self, problem: NetworkProblem, start: Array) -> LaplaceFit:
@@ -183,7 +183,7 @@ class LaplaceMLPRegressor(_Baseline):
         n, incidence = len(data.y), groups.incidence
         alpha, beta, w = np.full(len(start), _START_ALPHA), _START_BETA, start
         before = np.zeros(len(incidence))
-        for _ in range(self.cycles):
+        for _ in range(self.max_iter):
             w = problem.mode(w, alpha, beta, _MODE_STEPS)
             covariance, _ = self._inverse(w, data, alpha, beta)
             error = self._error(w, data)
@@ -240,7 +240,7 @@ class SampledMLPRegressor(_Baseline):
 
     >>> rng = np.random.default_rng(0)
     >>> X = rng.uniform(-1, 1, size=(40, 1))
-    >>> net = SampledMLPRegressor(2, prior="grouped", chains=2, warmup=100, samples=100)
+    >>> net = SampledMLPRegressor(2, prior="grouped", n_chains=2, warmup=100, samples=100)
     >>> net = net.fit(X, X[:, 0] ** 2 + 0.1 * rng.normal(size=40))  # doctest: +SKIP
     >>> net.r_hat_ < 1.1, net.effective_size_ > 20  # doctest: +SKIP
     (True, True)
@@ -248,10 +248,11 @@ class SampledMLPRegressor(_Baseline):
     Reference: LAW-I17.
     """
 
-    _instead: ClassVar[str] = "warmup and samples"
-    posterior: Literal["nuts"] = option("nuts", "Always nuts.")
+    kind = kinds.SAMPLED
     _: KW_ONLY
-    chains: int = option(4, "Chains.", low=2)
+    n_init: int = fixed(1)
+    max_iter: int = fixed(1)
+    n_chains: int = option(4, "Chains.", low=2)
     warmup: int = option(500, "Steps of adaptation of each chain.", low=20)
     samples: int = option(500, "Steps of each chain that are kept.", low=4)
     largest_tree: int = option(8, "Largest depth of the tree of a step.", low=1)
@@ -263,7 +264,7 @@ class SampledMLPRegressor(_Baseline):
         rng = generator(self.random_state)
         with jax.enable_x64(True):
             problem = self._problem(rows, targets)
-            starts = random_starts(self._network, self.chains, rng)
+            starts = random_starts(self._network, self.n_chains, rng)
             modes = [problem.mode(s, _START_ALPHA, 20.0, _MODE_STEPS) for s in starts]
             states, told = self._sample(problem, np.array(modes), int(rng.integers(2**31)))
             self._chains_ = np.asarray(states.position)
@@ -283,12 +284,12 @@ class SampledMLPRegressor(_Baseline):
         self._set_noise(self.noise_shape + 0.5 * len(targets), float(self._rates.mean()))
         self.divergences_ = int(np.asarray(told.is_divergent).sum())
         self.acceptance_ = float(np.asarray(told.acceptance_rate).mean())
-        self._diagnose(outputs.reshape(len(targets), self.chains, self.samples))
+        self._diagnose(outputs.reshape(len(targets), self.n_chains, self.samples))
         self.converged_ = self.r_hat_ < 1.05
         remarks = [] if self.converged_ else [f"chains do not agree: R-hat {self.r_hat_:.2f}"]
         if self.divergences_:
             remarks.append(f"{self.divergences_} of {len(flat)} steps diverged")
-        self._ending(self.chains * self.samples, remarks)
+        self._ending(self.n_chains * self.samples, remarks)
         return self
 
     def _sample(self, problem: NetworkProblem, modes: Array, seed: int) -> Any:

@@ -14,6 +14,7 @@ from scipy.stats import norm, qmc
 from sklearn.base import ClassifierMixin
 from sklearn.utils.multiclass import check_classification_targets
 
+from kikuchi.bayesnn import kinds
 from kikuchi.bayesnn.bound import ClassData
 from kikuchi.bayesnn.estimator import BayesianNetworkEstimator, Trivial
 from kikuchi.bayesnn.fitting import NetworkProblem
@@ -39,7 +40,7 @@ class ClassResults:
 class BayesianMLPClassifier(ClassifierMixin, BayesianNetworkEstimator, ClassResults):  # type: ignore[misc]
     """Classification by networks of one hidden layer with a variational posterior of their weights.
 
-    Two classes: one network, whose output is the log odds. More: one network of `hidden` units per
+    Two classes: one network, whose output is the log odds. More: one such network per
     class, whose outputs are the arguments of a softmax. The bound on the log probability of the
     classes has no sampling noise: logistic functions are bounded by Gaussian ones, whose local
     variational parameters are put in at their best, and a softmax by the product of the logistic
@@ -59,13 +60,14 @@ class BayesianMLPClassifier(ClassifierMixin, BayesianNetworkEstimator, ClassResu
     >>> rng = np.random.default_rng(0)
     >>> X = rng.normal(size=(80, 2))
     >>> y = np.where(X[:, 0] > 0, "right", "left")
-    >>> net = BayesianMLPClassifier(2, "diagonal", restarts=1, random_state=0).fit(X, y)
+    >>> net = BayesianMLPClassifier(2, "diagonal", n_init=1, random_state=0).fit(X, y)
     >>> net.predict([[2.0, 0.0], [-2.0, 0.0]]).tolist()
     ['right', 'left']
     >>> bool(net.score(X, y) > 0.95), bool(net.relevance_[0] > 5 * net.relevance_[1])
     (True, True)
     """
 
+    kind = kinds.CLASSIFIER
     prior: Literal["single", "grouped", "ard", "nrd"] = option(
         "grouped",
         "Weights that share a precision: single, grouped, ard (by input) or nrd (by nodes).",

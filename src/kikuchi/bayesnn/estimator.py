@@ -27,7 +27,7 @@ from kikuchi.bayesnn.structure import Pruning
 from kikuchi.core.arrays import Array
 from kikuchi.core.errors import DataError, MethodError
 from kikuchi.core.interrupts import safe_interrupts
-from kikuchi.core.options import option
+from kikuchi.core.options import layer_sizes, option
 from kikuchi.core.run import Run
 from kikuchi.core.seeds import generator
 from kikuchi.engines.loops.iterate import iterate
@@ -91,7 +91,9 @@ class BayesianNetworkEstimator(Estimator, NetworkResults):
 
     file_kind: ClassVar[str] = "bayesian-network"
 
-    hidden: int = option(8, "Number of hidden units.", low=1)
+    hidden_layer_sizes: int | tuple[int, ...] | list[int] = option(
+        8, "Number of hidden units, in one layer."
+    )
     posterior: str = option(
         "layered", "Posterior of the weights: diagonal, layered, full, or mixture:M (diagonal)."
     )
@@ -100,7 +102,7 @@ class BayesianNetworkEstimator(Estimator, NetworkResults):
     )
     _: KW_ONLY
     skip: bool = option(False, "Also connect inputs with the output.")
-    restarts: int = option(5, "Random starts, of which the best bound is kept.", low=1)
+    n_init: int = option(5, "Random starts, of which the best bound is kept.", low=1)
     max_iter: int = option(1000, "Largest number of steps of each restart and of the rest.", low=1)
     tol: float = option(
         0.01, "The fit has converged when ten steps raise the bound by less (nats).", low=0
@@ -121,6 +123,17 @@ class BayesianNetworkEstimator(Estimator, NetworkResults):
     @abstractmethod
     def _family(self) -> WeightPosterior:
         """The family of posteriors of all networks."""
+
+    @property
+    def _n_hidden(self) -> int:
+        """Units of the hidden layer."""
+        sizes = layer_sizes(self.hidden_layer_sizes, "hidden_layer_sizes")
+        if len(sizes) > 1:
+            raise MethodError(
+                f"{type(self).__name__} has one hidden layer; give hidden_layer_sizes a number, "
+                f"got {self.hidden_layer_sizes!r}"
+            )
+        return sizes[0]
 
     def _noise_prior(self) -> GammaDensity:
         """Prior of the precision of the noise."""
@@ -151,16 +164,16 @@ class BayesianNetworkEstimator(Estimator, NetworkResults):
         """
         self._check_options()
         rows, targets = self._read(X, y, reset=True)
-        self._network = Network(rows.shape[1], self.hidden, self.skip)
+        self._network = Network(rows.shape[1], self._n_hidden, self.skip)
         networks = self._family().n_networks
         rng = generator(self.random_state)
         with jax.enable_x64(True):
             problem = self._problem(rows, targets)
-            starts = random_starts(self._network, self.restarts, rng, networks)
+            starts = random_starts(self._network, self.n_init, rng, networks)
             fit = VariationalFit(problem, starts, self.max_iter, self.tol)
             run = self._bound_run()
             store = fit_store(self, np.column_stack([rows, targets]))
-            limit = (self.restarts + 2) * (self.max_iter + 1) + MOST_HELD
+            limit = (self.n_init + 2) * (self.max_iter + 1) + MOST_HELD
             ended = iterate(VariationalFit.step, fit, run, tol=self.tol, limit=limit, store=store)
             if fit.ascent is None:
                 raise KeyboardInterrupt
@@ -238,7 +251,7 @@ class BayesianNetworkEstimator(Estimator, NetworkResults):
     def _way_out(self) -> str:
         """What to change when the inputs do not help."""
         other = " or prior='grouped'" if self.prior != "grouped" else ""
-        return f"try more restarts{other}, fewer inputs, or more rows"
+        return f"try a larger n_init{other}, fewer inputs, or more rows"
 
     def _conclude(self, run: Run, done: int, converged: bool) -> None:
         remarks = ending_remarks(run.stopped, converged, "bound", f"{done} steps")
@@ -351,12 +364,12 @@ class BayesianNetworkEstimator(Estimator, NetworkResults):
         self.trace_.objective_name = "bound"
         held = {name: np.asarray(arrays[name], dtype=np.float64) for name in _FITTED}
         self._restore_facts(about)
-        self._network = Network(self.n_features_in_, self.hidden, self.skip)
+        self._network = Network(self.n_features_in_, self._n_hidden, self.skip)
         family = self._family()
         free = family.n_networks * len(precisions(self._network, self.prior).free)
         weights = (family.n_weights,)
         shapes = {"flat": (family.size + free,), "scale": weights, "kept": weights}
-        shapes["hidden_relevance_"] = (family.n_networks * self.hidden,)
+        shapes["hidden_relevance_"] = (family.n_networks * self._n_hidden,)
         for name, array in held.items():
             wanted = shapes.get(name, (self.n_features_in_,))
             if array.shape != wanted or not np.all(np.isfinite(array)):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,7 +15,10 @@ from kikuchi.bayesnn.regressor import BayesianMLPRegressor
 from kikuchi.core import text
 from kikuchi.core.answer import TextTable
 from kikuchi.core.arrays import Array
+from kikuchi.core.options import option
+from kikuchi.core.page import Sections, Tile
 from kikuchi.training.answer import RowsAnswer
+from kikuchi.training.workflow import DataSet, Workflow
 
 LEVELS = (0.5, 0.8, 0.9, 0.95, 0.99)
 _BINS = 10
@@ -25,6 +28,8 @@ _MOST_LISTED = 20
 @dataclass
 class NetworkEvaluation(RowsAnswer):
     """What was measured of a fitted network on rows it learnt from, on rows held out, or on new."""
+
+    subtitle: ClassVar[str] = "A network whose weights have a variational posterior"
 
     estimator: BayesianNetworkEstimator
     source: str
@@ -97,7 +102,7 @@ class NetworkEvaluation(RowsAnswer):
         """The data, the network, how the fit went, and what was measured."""
         e = self.estimator
         kept = "" if self.held_out is None else f", {len(self.held_out)} held out"
-        size = f"{e.n_features_in_} inputs, {e.hidden} hidden units"
+        size = f"{e.n_features_in_} inputs, {e._network.n_hidden} hidden units"
         left = f"{int(e.inputs_kept_.sum())} inputs, {int(e.hidden_kept_.sum())} hidden units"
         work = f"{text.count(e.n_iter_, 'step')}, {text.seconds(self.seconds)}"
         facts = [
@@ -125,6 +130,32 @@ class NetworkEvaluation(RowsAnswer):
         rows = [[self.names[k], f"{self.estimator.relevance_[k]:.3f}"] for k in order]
         return TextTable(["input", "relevance"], rows, right=[1])
 
+    def ending_tiles(self) -> list[Tile]:
+        """How the fit ended, its bound, and how long it took."""
+        e = self.estimator
+        return [
+            Tile("fit", self.stopped, "good" if e.converged_ else "bad"),
+            Tile("bound", f"{e.bound_:.1f} nats"),
+            Tile("time", text.seconds(self.seconds)),
+        ]
+
+    def tiles(self) -> list[Tile]:
+        """Errors and calibration."""
+        from kikuchi.bayesnn.figures import score_tiles
+
+        return score_tiles(self)
+
+    def figures(self) -> Sections:
+        """Predictions with bands, calibration, relevance, and the bound."""
+        from kikuchi.bayesnn.figures import network_figures
+
+        return network_figures(self)
+
+    def python(self) -> str:
+        """The equivalent code."""
+        name = type(self.estimator).__name__
+        return f"from kikuchi.bayesnn import {name}\nnet = {self.estimator!r}.fit(X, y)"
+
     def to_dict(self) -> dict[str, Any]:
         """Plain data for JSON."""
         e = self.estimator
@@ -141,3 +172,42 @@ class NetworkEvaluation(RowsAnswer):
         if self.regression:
             found["coverage"] = {f"{level:g}": share for level, share in self.coverage.items()}
         return found
+
+
+@dataclass
+class NetworkSettings:
+    """Further options of `kikuchi fit bayesnn`."""
+
+    prune: bool = option(False, "Remove inputs and units that the bound does not need.")
+
+
+class NetworkWorkflow(Workflow):
+    """Networks predict a column, are pruned on request, and measured by errors and calibration."""
+
+    settings: ClassVar[Any] = NetworkSettings
+
+    def fit(self, estimator: Any, data: DataSet, settings: Any) -> Any:
+        """Fit, prune, and keep the names of the columns, the target last."""
+        super().fit(estimator, data, settings)
+        if settings.prune and estimator.stopped_ not in ("seconds", "interrupted"):
+            estimator.prune()
+        estimator.columns_ = data.columns or []
+        return estimator
+
+    def measure(self, estimator: Any, data: DataSet, settings: Any) -> NetworkEvaluation:
+        """Measure predictions of rows held out, or else of its own."""
+        return NetworkEvaluation(
+            estimator, data.source, data.rows, data.targets, data.held_out, data.held_out_targets
+        )
+
+    def score(self, estimator: Any, data: DataSet) -> NetworkEvaluation:
+        """Measure predictions of other rows."""
+        return NetworkEvaluation(estimator, data.source, data.rows, data.targets, new=True)
+
+    def predict(self, estimator: Any, data: DataSet) -> tuple[list[str], list[Any]]:
+        """Return predictions; of numbers with intervals of 95 %."""
+        columns, values = super().predict(estimator, data)
+        if "numbers" in self.kind.gives:
+            columns += [f"{columns[0]}_low", f"{columns[0]}_high"]
+            values += list(estimator.predict_interval(data.rows))
+        return columns, values

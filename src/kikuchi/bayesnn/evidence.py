@@ -133,7 +133,7 @@ def log_evidence(
 
     >>> from kikuchi.bayesnn import BayesianMLPRegressor
     >>> X = np.linspace(-1, 1, 20)[:, None]
-    >>> net = BayesianMLPRegressor(1, "diagonal", "grouped", restarts=1, random_state=0)
+    >>> net = BayesianMLPRegressor(1, "diagonal", "grouped", n_init=1, random_state=0)
     >>> found = log_evidence(net.fit(X, X[:, 0] + 0.1 * np.sin(50 * X[:, 0])), random_state=0)
     >>> net.bound_ < found.log_evidence
     True
@@ -165,9 +165,10 @@ def _check(net: BayesianMLPRegressor, method: str, draws: int) -> None:
         raise MethodError(f"log_evidence: for Gaussian noise, not noise='{net.noise}'")
     if not np.all(net._weights.kept > 0):
         raise MethodError("log_evidence: not of networks from which prune has removed weights")
-    if net.hidden > MOST_UNITS:
+    units = net._network.n_hidden
+    if units > MOST_UNITS:
         raise MethodError(
-            f"log_evidence: hidden = {net.hidden}: the sum over images of the weights is for at "
+            f"log_evidence: {units} hidden units: the sum over images of the weights is for at "
             f"most {MOST_UNITS} hidden units"
         )
     if method not in ("importance", "smc"):

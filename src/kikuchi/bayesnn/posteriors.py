@@ -333,10 +333,11 @@ class FullPosterior(WeightPosterior):
         variance += 2.0 * jnp.sum(jnp.einsum("nk,nhk->nh", line, r) * pull, axis=1)
         i, j = np.triu_indices(n.n_hidden, 1)
         pairs = _pair_terms(
-            v[i], v[j], (out_v @ out_v.T)[i, j], a[:, i], a[:, j], wide[:, i], wide[:, j],
-            jnp.einsum("nhk,nlk->nhl", r, r)[:, i, j],
-            own[:, i], c[:, i, j], c[:, j, i], own[:, j],
-        )  # fmt: skip
+            (v[i], v[j], (out_v @ out_v.T)[i, j]),
+            (a[:, i], a[:, j]),
+            (wide[:, i], wide[:, j], jnp.einsum("nhk,nlk->nhl", r, r)[:, i, j]),
+            (own[:, i], c[:, i, j], c[:, j, i], own[:, j]),
+        )
         variance += 2.0 * jnp.sum(pairs - mean[:, i] * mean[:, j], axis=1)
         return OutputMoments(z @ o[: n.n_linear] + jnp.sum(mean, axis=1), variance)
 
@@ -368,11 +369,14 @@ def _own_terms(m: UnitMoments, v: Any, dv: Any, own: Any) -> tuple[Any, Any, Any
     return mean, pull, square + own * own * m.square_curvature
 
 
-def _pair_terms(
-    vi: Any, vj: Any, vij: Any, ai: Any, aj: Any, wi: Any, wj: Any, sij: Any,
-    cii: Any, cij: Any, cji: Any, cjj: Any,
-) -> Any:  # fmt: skip
-    """<v_i v_j g_i g_j> of pairs of units; c_ij is the covariance of v_i and activation j."""
+def _pair_terms(weights: Any, means: Any, spreads: Any, across: Any) -> Any:
+    """<v_i v_j g_i g_j> of pairs of units.
+
+    `weights` are the means of v_i and v_j and their covariance, `means` those of the activations,
+    `spreads` the widened variances of these and their covariance, `across` the covariances c_ii,
+    c_ij, c_ji and c_jj of v_i and activation j.
+    """
+    (vi, vj, vij), (ai, aj), (wi, wj, sij), (cii, cij, cji, cjj) = weights, means, spreads, across
     ri, rj = jnp.sqrt(wi), jnp.sqrt(wj)
     h, k, rho = ai / ri, aj / rj, sij / (ri * rj)
     by_h, by_k, by_rho = product_slopes(h, k, rho)

@@ -15,6 +15,7 @@ from numpy.typing import ArrayLike
 from scipy.stats import norm
 from sklearn.base import RegressorMixin
 
+from kikuchi.bayesnn import kinds
 from kikuchi.bayesnn.bound import EvidenceBound, GammaDensity, RegressionData
 from kikuchi.bayesnn.estimator import BayesianNetworkEstimator, Trivial
 from kikuchi.bayesnn.fitting import NetworkProblem
@@ -74,7 +75,7 @@ class BayesianMLPRegressor(
     >>> rng = np.random.default_rng(0)
     >>> X = rng.uniform(-1, 1, size=(80, 2))
     >>> y = np.sin(3 * X[:, 0]) + 0.1 * rng.normal(size=80)
-    >>> net = BayesianMLPRegressor(3, posterior="diagonal", restarts=2, random_state=0).fit(X, y)
+    >>> net = BayesianMLPRegressor(3, posterior="diagonal", n_init=2, random_state=0).fit(X, y)
     >>> mean, sd = net.predict(X, return_std=True)
     >>> bool(np.mean(np.abs(mean - y) < 2 * sd) > 0.9), bool(0.05 < net.noise_ < 0.2)
     (True, True)
@@ -84,6 +85,7 @@ class BayesianMLPRegressor(
     Reference: LAW-M6, LAW-I18, LAW-I21.
     """
 
+    kind = kinds.REGRESSOR
     _: KW_ONLY
     scale: Literal["plain", "root", "log"] = option(
         "plain", "Scale on which the noise is Gaussian: plain, root (for counts) or log."

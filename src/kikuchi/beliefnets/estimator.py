@@ -10,13 +10,14 @@ from typing import Any, ClassVar, Literal, NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike
 
+from kikuchi.beliefnets import kinds
 from kikuchi.beliefnets.learning import BoundRule, relevance, switched_off
 from kikuchi.beliefnets.likelihood import (
     annealed_likelihood,
     exact_likelihood,
     importance_likelihood,
 )
-from kikuchi.beliefnets.models import Evidence, SigmoidNetwork, layer_sizes
+from kikuchi.beliefnets.models import Evidence, SigmoidNetwork
 from kikuchi.beliefnets.posteriors.base import UnitPosterior, parse_posterior
 from kikuchi.beliefnets.recognition import (
     UP,
@@ -30,7 +31,7 @@ from kikuchi.core.arrays import Array, Ints
 from kikuchi.core.budget import Budget
 from kikuchi.core.errors import BudgetError, DataError, MethodError
 from kikuchi.core.log import warn_caller
-from kikuchi.core.options import option
+from kikuchi.core.options import layer_sizes, option
 from kikuchi.core.progress import phase, silent
 from kikuchi.core.run import Run
 from kikuchi.core.seeds import Seed, generator
@@ -44,7 +45,7 @@ from kikuchi.training.estimator import (
 from kikuchi.training.likelihoods import RowLikelihoods
 from kikuchi.training.optimiser import Optimiser
 from kikuchi.training.rule import Rule
-from kikuchi.training.trainer import Training, TrainingTrace, train
+from kikuchi.training.trainer import Training, TrainingTrace, Validation, train
 
 AUTO = "auto"
 _USUAL = "reweighted:10"  # learner of networks whose states are too many to enumerate
@@ -74,7 +75,7 @@ class UnitBeliefs(NamedTuple):
 class _NetworkResults:
     """What a fit leaves behind besides `FitResults`."""
 
-    network_: SigmoidNetwork
+    model_: SigmoidNetwork
     _n_rows: int = 1
     _spent: float = 0.0  # seconds that the search for a start took
     _held_out: Array
@@ -86,12 +87,12 @@ class SigmoidBeliefNetwork(_NetworkResults, FeatureTransformer, TrainedEstimator
 
     Hidden layers are given from the top. The posterior of the hidden units is a product, a mixture
     of products or a chain with certified bounds, or exact, or sampled. `score_samples` is the
-    bound; `log_likelihood` comes nearer to the truth at a price. Other learners train a recognition
-    network beside it, which guesses the hidden units in one pass upwards.
+    bound; `row_likelihoods` comes nearer to the truth at a price. Other learners train a
+    recognition network beside it, which guesses the hidden units in one pass upwards.
 
     Attributes
     ----------
-    network_ : the `SigmoidNetwork`.
+    model_ : the `SigmoidNetwork`.
     trace_, converged_, stopped_, n_iter_, warnings_ : how the training went.
 
     Reference: LAW-M3, LAW-L2, LIU-L7.
@@ -99,17 +100,17 @@ class SigmoidBeliefNetwork(_NetworkResults, FeatureTransformer, TrainedEstimator
     >>> rng = np.random.default_rng(0)
     >>> on = rng.integers(0, 2, size=(200, 1))
     >>> X = np.repeat(np.concatenate([on, 1 - on], axis=1), 2, axis=1).astype(float)
-    >>> net = SigmoidBeliefNetwork(layers=(2,), epochs=60, random_state=0).fit(X)
+    >>> net = SigmoidBeliefNetwork(hidden_layer_sizes=(2,), max_iter=60, random_state=0).fit(X)
     >>> bool(-np.log(2) - 0.05 < net.score(X) < -np.log(2) + 0.05), net.score_kind_
     (True, 'log-likelihood')
     >>> net.transform(X).shape, net.sample(3, random_state=0).shape
     ((200, 2), (3, 4))
     """
 
-    model_attribute: ClassVar[str] = "network_"
+    kind = kinds.SIGMOID
     model_class: ClassVar[Any] = SigmoidNetwork
 
-    layers: tuple[int, ...] | list[int] | int | str = option(
+    hidden_layer_sizes: tuple[int, ...] | list[int] | int | str = option(
         (16,), "Sizes of the hidden layers from the top, such as 8,24."
     )
     posterior: str = option(
@@ -143,11 +144,11 @@ class SigmoidBeliefNetwork(_NetworkResults, FeatureTransformer, TrainedEstimator
         "rows one by one (third-order, tree-mf), and ard, take the first.",
         low=1,
     )
-    learning_rate: float = option(0.1, "First rate of the updates.", above=0)
+    learning_rate: float = option(0.1, "Initial learning rate.", above=0)
     schedule: str = option("cosine", "How the rate changes, as of every trained estimator.")
-    optimiser: str = option("adam", 'Optimiser: "sgd", or one of optax such as "adam:b1=0.8".')
-    batch_size: int = option(50, "Rows of each update.", low=1)
-    epochs: int | None = option(  # type: ignore[assignment]
+    solver: str = option("adam", 'Optimiser: "sgd", or one of optax such as "adam:b1=0.8".')
+    batch_size: int = option(50, "Number of rows per update.", low=1)
+    max_iter: int | None = option(  # type: ignore[assignment]
         None,
         "Maximum number of passes over the rows; none: as many as 4000 updates take (1000 "
         "with third-order and tree-mf, which fit rows one by one), between 20 and 1000.",
@@ -171,8 +172,8 @@ class SigmoidBeliefNetwork(_NetworkResults, FeatureTransformer, TrainedEstimator
 
     @property
     def hidden_layers(self) -> tuple[int, ...]:
-        """`layers` as whole numbers, checked."""
-        return layer_sizes(self.layers, "layers")
+        """`hidden_layer_sizes` as whole numbers, checked."""
+        return layer_sizes(self.hidden_layer_sizes, "hidden_layer_sizes")
 
     def _posterior(self, text: str | None = None) -> UnitPosterior:
         return parse_posterior(self._posterior_text(self._model) if text is None else text)
@@ -206,8 +207,8 @@ class SigmoidBeliefNetwork(_NetworkResults, FeatureTransformer, TrainedEstimator
         return (rows + 1.0) / 2.0 if self.units == "spins" else rows
 
     def _epochs(self, rows: Any) -> int:
-        if self.epochs is not None:
-            return self.epochs
+        if self.max_iter is not None:
+            return self.max_iter
         per_epoch = -(-len(rows) // self.batch_size)
         costly = self.posterior != AUTO and parse_posterior(self.posterior).costly
         updates = _FEW_UPDATES if costly else _UPDATES
@@ -323,25 +324,21 @@ class SigmoidBeliefNetwork(_NetworkResults, FeatureTransformer, TrainedEstimator
 
     def _trained(self, *arguments: Any, **more: Any) -> Training[Any]:
         if len(self._held_out):
-            epochs = arguments[5]
-            more |= {
-                "validation": self._held_out,
-                "patience": max(-(-epochs // 5), _LEAST_PATIENCE),
-                "least_gain": self.tol,
-            }
+            patience = max(-(-arguments[5] // 5), _LEAST_PATIENCE)
+            more["validation"] = Validation(self._held_out, patience, self.tol)
         return super()._trained(*arguments, **more)
 
     def _remarks(self, rows: Any) -> list[str]:
         remarks = []
         family = self._posterior()
-        some = self.network_.clamped(np.asarray(rows)[:200])
+        some = self.model_.clamped(np.asarray(rows)[:200])
         if self.posterior.startswith("mixture") and self.stopped_ != "seconds":
-            remarks += family.fit(self.network_, some, rng=generator(0)).remarks
+            remarks += family.fit(self.model_, some, rng=generator(0)).remarks
         if self.ard:
-            off = switched_off(self.network_)
+            off = switched_off(self.model_)
             if len(off):
                 remarks.append(
-                    f"{len(off)} of {len(self.network_.hidden)} hidden units are switched off"
+                    f"{len(off)} of {len(self.model_.hidden)} hidden units are switched off"
                 )
         return remarks + self._doubts(np.asarray(rows))
 
@@ -354,18 +351,18 @@ class SigmoidBeliefNetwork(_NetworkResults, FeatureTransformer, TrainedEstimator
         if self.stopped_ == "epochs":
             rising = [
                 f"the score of held-out rows was still rising by more than {self.tol:g} nats per "
-                f"row after {self.n_iter_} epochs; raise epochs"
+                f"row after {self.n_iter_} epochs; raise max_iter"
             ]
         else:
             rising = []
         odds = log_odds(rows)
         bits = self._held_out @ odds - np.sum(np.logaddexp(0.0, odds))
-        gain = self._rule(self.network_).row_scores(self.network_, self._held_out) - bits
+        gain = self._rule(self.model_).row_scores(self.model_, self._held_out) - bits
         if np.mean(gain) + _SURE * np.std(gain) / np.sqrt(len(gain)) >= 0:
             return rising
         text = (
             f"held-out rows score {np.mean(bits + gain):.4g} nats, below {np.mean(bits):.4g} of "
-            "independent bits; raise n_init or epochs, lower learning_rate, or use fewer hidden "
+            "independent bits; raise n_init or max_iter, lower learning_rate, or use fewer hidden "
             "units"
         )
         warn_caller(f"{type(self).__name__}: {text}", ConvergenceWarning)
@@ -379,7 +376,7 @@ class SigmoidBeliefNetwork(_NetworkResults, FeatureTransformer, TrainedEstimator
 
     def _fit_posterior(self, X: ArrayLike, random_state: Seed = 0) -> Any:
         states = self._states(X)
-        return self._posterior().fit(self.network_, states, rng=generator(random_state))
+        return self._posterior().fit(self.model_, states, rng=generator(random_state))
 
     def score_samples(self, X: ArrayLike) -> Array:
         """Lower bound on the log-probability of each row of `X` (rows, visible units), exact with
@@ -387,7 +384,7 @@ class SigmoidBeliefNetwork(_NetworkResults, FeatureTransformer, TrainedEstimator
         """
         if not self._posterior().bounds:
             raise MethodError(
-                f"posterior {self.posterior} has no bound; use log_likelihood, or score with "
+                f"posterior {self.posterior} has no bound; use row_likelihoods, or score with "
                 "set_params(posterior='mean-field')"
             )
         return np.asarray(self._fit_posterior(X).bound)
@@ -407,7 +404,7 @@ class SigmoidBeliefNetwork(_NetworkResults, FeatureTransformer, TrainedEstimator
         """Posterior probability that each hidden unit is 1, top layer first, for each row of `X`
         (rows, visible units).
         """
-        return np.asarray(self._fit_posterior(X).means[:, self.network_.hidden])
+        return np.asarray(self._fit_posterior(X).means[:, self.model_.hidden])
 
     @property
     def _n_features_out(self) -> int:
@@ -423,7 +420,7 @@ class SigmoidBeliefNetwork(_NetworkResults, FeatureTransformer, TrainedEstimator
         """Hidden units whose weights are next to nothing."""
         return switched_off(self._model)
 
-    def log_likelihood(
+    def row_likelihoods(
         self,
         X: ArrayLike,
         method: str = "auto",
@@ -450,7 +447,7 @@ class SigmoidBeliefNetwork(_NetworkResults, FeatureTransformer, TrainedEstimator
         random_state : seed of the draws.
         """
         states = self._states(X)
-        network = self.network_
+        network = self.model_
         if method == "auto":
             method = "exact" if len(network.hidden) <= 12 else "importance"
         if method == "exact":
@@ -482,7 +479,7 @@ class SigmoidBeliefNetwork(_NetworkResults, FeatureTransformer, TrainedEstimator
         Parameters
         ----------
         evidence : {unit: value}, or one value per unit with NaN for unknown. Units count from the
-            top; the visible ones are `network_.visible`.
+            top; the visible ones are `model_.visible`.
         posterior : in place of that of the estimator.
         random_state : seed of the start.
         """
@@ -492,11 +489,18 @@ class SigmoidBeliefNetwork(_NetworkResults, FeatureTransformer, TrainedEstimator
         fit = family.fit(network, row, rng=generator(random_state))
         return UnitBeliefs(fit.means[0], float(fit.bound[0]), fit.exact, bool(fit.converged[0]))
 
-    def sample(self, n_samples: int = 1, *, random_state: Seed = None) -> Array:
-        """`n_samples` rows of the model, from the top layer down; `random_state` is the seed."""
+    def sample(
+        self, n_samples: int = 1, *, random_state: Seed = None, return_latents: bool = False
+    ) -> Any:
+        """Draw `n_samples` rows, from the top layer down, with the seed `random_state`; with
+        `return_latents` the pair of rows and states (0, 1) of all hidden units.
+        """
+        if n_samples < 1:
+            raise DataError(f"sample: at least 1 sample is needed, got {n_samples}")
         network = self._model
         states = network.sample_states(n_samples, random_state)
-        return np.asarray(network.from_bits(states[:, network.visible]))
+        rows = np.asarray(network.from_bits(states[:, network.visible]))
+        return (rows, states[:, network.hidden]) if return_latents else rows
 
     # ------------------------------------------------------------------ files
 

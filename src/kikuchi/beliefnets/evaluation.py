@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
+from kikuchi.beliefnets.estimator import SigmoidBeliefNetwork
+from kikuchi.beliefnets.threshold import ThresholdNetworkClassifier
 from kikuchi.core import text
 from kikuchi.core.arrays import Array
-from kikuchi.training.answer import MeasuredAnswer
+from kikuchi.core.errors import MethodError
+from kikuchi.core.page import Sections
+from kikuchi.training.answer import MeasuredAnswer, training_picture
+from kikuchi.training.workflow import DataSet, LogZSettings, Workflow
 
 _MOST_JUDGED = 500  # rows whose bounds are measured
 _MOST_SAMPLED = 100  # rows whose likelihood is estimated by draws
@@ -33,10 +38,13 @@ class BeliefEvaluation(MeasuredAnswer):
     measures: dict[str, float] = field(default_factory=dict)
     notes: dict[str, str] = field(default_factory=dict)
 
-    @property
-    def kind(self) -> str:
-        """Class of the estimator."""
-        return type(self.estimator).__name__
+    subtitle: ClassVar[str] = "A network of binary causes trained on rows of data"
+
+    def figures(self) -> Sections:
+        """The bound over time; of images also samples and features by layer."""
+        from kikuchi.beliefnets.figures import pictures
+
+        return {"Training": [training_picture(self.estimator)], "Pictures": pictures(self)}
 
     def facts(self) -> list[tuple[str, str]]:
         """The data, the network, how the training went, and what was measured."""
@@ -54,13 +62,13 @@ class BeliefEvaluation(MeasuredAnswer):
 
     def _form(self) -> str:
         e = self.estimator
-        if hasattr(e, "network_"):
-            layers = e.network_.layers
+        if isinstance(e, SigmoidBeliefNetwork):
+            layers = e.model_.layers
             return f"{'-'.join(map(str, layers))} sigmoid units, layers from the top"
-        if hasattr(e, "networks_"):
-            sizes = "-".join(str(int(n)) for n in e.networks_[0].sizes)
-            return f"{sizes} threshold units, {text.count(len(e.networks_), 'network')}"
-        return f"{e.n_hidden} causes of {e.n_features_in_} findings, noisy-or"
+        if isinstance(e, ThresholdNetworkClassifier):
+            sizes = "-".join(str(int(n)) for n in e.model_[0].sizes)
+            return f"{sizes} threshold units, {text.count(len(e.model_), 'network')}"
+        return f"{e.n_components} causes of {e.n_features_in_} findings, noisy-or"
 
 
 def evaluate(
@@ -105,7 +113,7 @@ def _measure_bounds(found: BeliefEvaluation, seed: int, annealed: bool, new: boo
     }
     if getattr(e, "posterior", "").startswith("gibbs"):
         groups = {}
-    sampled = hasattr(e, "log_likelihood")
+    sampled = hasattr(e, "row_likelihoods")
     for name, rows in groups.items():
         if rows is not None:
             # the rows of the likelihood, or the bound of others may stand above it
@@ -117,7 +125,7 @@ def _measure_bounds(found: BeliefEvaluation, seed: int, annealed: bool, new: boo
     judged = judged[:_MOST_SAMPLED]
     if not sampled:
         return
-    likely = e.log_likelihood(judged, draws=_DRAWS, random_state=seed)
+    likely = e.row_likelihoods(judged, draws=_DRAWS, random_state=seed)
     which = "these rows" if new else found.judged
     name = f"log-likelihood per row, {which}"
     found.measures[name] = likely.mean()
@@ -131,9 +139,41 @@ def _measure_bounds(found: BeliefEvaluation, seed: int, annealed: bool, new: boo
             if "bound" in name:
                 found.notes[name] = "by draws: a bound in expectation"
     if annealed:
-        between = e.log_likelihood(judged, "ais", random_state=seed)
+        between = e.row_likelihoods(judged, "ais", random_state=seed)
         low, high = between.mean_bounds()
         found.measures["annealed, from below"] = low
         found.measures["annealed, from above"] = high
         for name in ("annealed, from below", "annealed, from above"):
             found.notes[name] = f"limits at {between.confidence:.0%} confidence"
+
+
+class BeliefWorkflow(Workflow):
+    """Belief networks are measured by bounds and, if asked, annealed likelihoods."""
+
+    settings: ClassVar[Any] = LogZSettings
+
+    def check(self, estimator: Any, settings: Any) -> None:
+        """Refuse other words of --log-z."""
+        settings.check()
+        if settings.log_z == "exact":
+            raise MethodError("belief networks have Z = 1; leave --log-z exact out")
+
+    def measure(self, estimator: Any, data: DataSet, settings: Any) -> BeliefEvaluation:
+        """Measure bounds of the rows and of rows held out."""
+        return evaluate(
+            estimator, data.rows, data.held_out, shape=data.shape, source=data.source,
+            seed=data.seed, annealed=settings.log_z == "ais",
+        )  # fmt: skip
+
+    def score(self, estimator: Any, data: DataSet) -> BeliefEvaluation:
+        """Measure bounds of other rows."""
+        return evaluate(estimator, data.rows, shape=data.shape, source=data.source, new=True)
+
+
+class ThresholdWorkflow(Workflow):
+    """Classifiers of threshold units are measured by errors."""
+
+    def measure(self, estimator: Any, data: DataSet, settings: Any) -> BeliefEvaluation:
+        """Measure errors on the rows and on rows held out."""
+        labels = data.targets, data.held_out_targets
+        return evaluate(estimator, data.rows, data.held_out, labels=labels, source=data.source)

@@ -104,8 +104,8 @@ def annealed_likelihood(
         down = back.reshape(len(rows), chains)
         for at, row in enumerate(rows):
             found[int(row)] = bracket(
-                0.0, up[at], down[at], confidence, exact_starts=False, stopped="steps",
-                proven=proven[at], ceiling=0.0,
+                0.0, (up[at], down[at]), confidence, exact_starts=False, stopped="steps",
+                certain=(proven[at], 0.0),
             )  # fmt: skip
     return _joined([found[row] for row in range(len(states))], chains, confidence)
 

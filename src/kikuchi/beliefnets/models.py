@@ -519,24 +519,6 @@ class SigmoidNetwork:
             )
 
 
-def layer_sizes(given: Any, name: str) -> tuple[int, ...]:
-    """Sizes of hidden layers of the option `name`: a whole number, several, or a text of them.
-
-    >>> layer_sizes("8,24", "layers")
-    (8, 24)
-    """
-    sizes = (given,) if isinstance(given, int | np.integer) else given
-    try:
-        found = tuple(float(n) for n in (sizes.split(",") if isinstance(sizes, str) else sizes))
-    except (TypeError, ValueError):
-        found = ()
-    if not found or not all(n >= 1 and n.is_integer() for n in found):
-        raise MethodError(
-            f"{name} are the sizes of at least one hidden layer, such as (8, 24), got {given!r}"
-        )
-    return tuple(int(n) for n in found)
-
-
 def layer_edges(sizes: Sequence[int]) -> tuple[Ints, Ints]:
     """Parents and children of all edges between layers that follow each other.
 

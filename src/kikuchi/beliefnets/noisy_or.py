@@ -11,6 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 from numpy.typing import ArrayLike
 
+from kikuchi.beliefnets import kinds
 from kikuchi.beliefnets.noisy_or_bounds import DiagnosisModel, FindingBracket
 from kikuchi.core.arrays import Array
 from kikuchi.core.errors import DataError
@@ -132,6 +133,7 @@ class NoisyOrNetwork(FeatureTransformer, TrainedEstimator):
     (True, True)
     """
 
+    kind = kinds.NOISY_OR
     model_class: ClassVar[Any] = NoisyOrParameters
     file_layout: ClassVar[Mapping[str, str]] = {
         "parameters/prior": "causes",
@@ -139,13 +141,13 @@ class NoisyOrNetwork(FeatureTransformer, TrainedEstimator):
         "parameters/leak": "columns",
     }
 
-    n_hidden: int = option(8, "Number of causes.", low=1)
+    n_components: int = option(8, "Number of causes.", low=1)
     _: KW_ONLY
     threshold: float | None = option(
         None, "Data above it are 1 and others 0; none: data are 0 and 1 already."
     )
-    optimiser: str = option("adam", 'Optimiser: "sgd", or one of optax such as "adam:b1=0.8".')
-    epochs: int = option(100, "Passes over the rows, each in an order of its own.", low=1)
+    solver: str = option("adam", 'Optimiser: "sgd", or one of optax such as "adam:b1=0.8".')
+    max_iter: int = option(100, "Number of passes over the rows, each shuffled.", low=1)
 
     @constructor
     def from_parameters(
@@ -161,7 +163,7 @@ class NoisyOrNetwork(FeatureTransformer, TrainedEstimator):
         options : of the estimator.
         """
         known = DiagnosisModel(*(np.asarray(a, dtype=np.float64) for a in (prior, weights, leak)))
-        net = cls(n_hidden=len(known.prior), **options)
+        net = cls(n_components=len(known.prior), **options)
         net.model_ = NoisyOrParameters.of(known)
         net.n_features_in_ = len(known.leak)
         net._ended(0, "given", True, [], TrainingTrace("loss per row"))
@@ -190,10 +192,10 @@ class NoisyOrNetwork(FeatureTransformer, TrainedEstimator):
 
     def _begin(self, rows: Array, rng: np.random.Generator) -> NoisyOrParameters:
         means = np.clip(rows.mean(axis=0), 0.01, 0.9)
-        chosen = rows[rng.integers(len(rows), size=self.n_hidden)]
+        chosen = rows[rng.integers(len(rows), size=self.n_components)]
         weights = np.clip(0.2 + 0.8 * chosen + 0.2 * rng.random(chosen.shape), 0.05, None)
         values = {
-            "prior": np.full(self.n_hidden, -np.log(max(self.n_hidden, 2) - 1.0 + 1e-9)),
+            "prior": np.full(self.n_components, -np.log(max(self.n_components, 2) - 1.0 + 1e-9)),
             "weights": _inverse_softplus(weights),
             "leak": _inverse_softplus(-np.log1p(-0.2 * means)),
         }
@@ -234,7 +236,7 @@ class NoisyOrNetwork(FeatureTransformer, TrainedEstimator):
     def _computed(self, function: Any, X: ArrayLike) -> Array:
         parameters, least = self._model.parameters, self._model.least_leak
         rows = self._rows(X)
-        size = max(1, 4_000_000 // (self.n_hidden * rows.shape[1]))
+        size = max(1, 4_000_000 // (self.n_components * rows.shape[1]))
         with precision(parameters):
             parts = [
                 np.asarray(function(parameters, jnp.asarray(rows[first : first + size]), least))
@@ -257,9 +259,16 @@ class NoisyOrNetwork(FeatureTransformer, TrainedEstimator):
             dict(findings), exact=exact, core=core, random_state=random_state
         )
 
-    def sample(self, n_samples: int = 1, *, random_state: Seed = None) -> Array:
-        """`n_samples` rows of findings (0, 1), drawn with the seed `random_state`."""
-        return self.diagnosis_.sample(n_samples, random_state)[1]
+    def sample(
+        self, n_samples: int = 1, *, random_state: Seed = None, return_latents: bool = False
+    ) -> Any:
+        """Draw `n_samples` rows of findings (0, 1) with the seed `random_state`; with
+        `return_latents` the pair of rows and causes (n_samples, n_components).
+        """
+        if n_samples < 1:
+            raise DataError(f"sample: at least 1 sample is needed, got {n_samples}")
+        causes, rows = self.diagnosis_.sample(n_samples, random_state)
+        return (rows, causes) if return_latents else rows
 
 
 def _inverse_softplus(values: Any, least: float = 1e-12) -> Array:

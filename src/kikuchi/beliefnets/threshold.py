@@ -16,11 +16,11 @@ import numpy as np
 from numpy.typing import ArrayLike
 from sklearn.base import ClassifierMixin
 
-from kikuchi.beliefnets.models import layer_sizes
+from kikuchi.beliefnets import kinds
 from kikuchi.core.arrays import Array, Ints
 from kikuchi.core.errors import DataError, MethodError
 from kikuchi.core.interrupts import safe_interrupts
-from kikuchi.core.options import option
+from kikuchi.core.options import layer_sizes, option
 from kikuchi.core.run import Step
 from kikuchi.core.seeds import generator, kernel_seeds
 from kikuchi.engines.loops.iterate import iterate
@@ -154,12 +154,12 @@ class ThresholdNetworkClassifier(ClassifierMixin, Estimator):  # type: ignore[mi
 
     Each round infers the hidden units of all patterns and then trains every unit on its own: as a
     maximum-margin classifier, or by the perceptron rule. The network with the fewest training
-    errors is kept. With `networks` > 1 the `committee` with the fewest errors on rows held
+    errors is kept. With `n_init` > 1 the `committee` with the fewest errors on rows held
     out votes.
 
     Attributes
     ----------
-    classes_, networks_ (those that vote), training_errors_, validation_errors_ (one per network
+    classes_, model_ (those that vote), training_errors_, validation_errors_ (one per network
     that votes), trace_, converged_ (all patterns stored), stopped_, n_iter_, warnings_.
 
     Reference: LAW-M4, LAW-L4, LAW-L5.
@@ -167,23 +167,24 @@ class ThresholdNetworkClassifier(ClassifierMixin, Estimator):  # type: ignore[mi
     >>> rng = np.random.default_rng(0)
     >>> X = rng.uniform(-1, 1, size=(200, 2))
     >>> y = X[:, 0] * X[:, 1] > 0
-    >>> clf = ThresholdNetworkClassifier(hidden=15, C=10, random_state=1).fit(X, y)
+    >>> clf = ThresholdNetworkClassifier(hidden_layer_sizes=15, C=10, random_state=1).fit(X, y)
     >>> bool(clf.score(X, y) > 0.85)
     True
     """
 
+    kind = kinds.THRESHOLD
     file_kind: ClassVar[str] = "threshold-network"
 
-    hidden: int | tuple[int, ...] | list[int] | str = option(
+    hidden_layer_sizes: int | tuple[int, ...] | list[int] | str = option(
         15, "Hidden units; several numbers: that many in each hidden layer, such as 20,10."
     )
-    rule: Literal["margin", "perceptron"] = option(
+    learner: Literal["margin", "perceptron"] = option(
         "margin", "What trains each unit: margin (a linear machine) or perceptron."
     )
     _: KW_ONLY
     C: float = option(10.0, "Price of points on the wrong side of a margin.", above=0)
     margin: float = option(
-        1.0, "Margin that inference asks of the outputs when rule is margin.", low=0
+        1.0, "Margin that inference asks of the outputs when learner is margin.", low=0
     )
     inference: Literal["exact", "as-printed"] = option(
         "exact", "Update of hidden units: exact, or as-printed in the thesis (not an ascent)."
@@ -191,8 +192,8 @@ class ThresholdNetworkClassifier(ClassifierMixin, Estimator):  # type: ignore[mi
     scaling: Literal["range", "standard"] = option(
         "range", "Scale of centred inputs: range (within -1 and 1) or standard (deviation 1)."
     )
-    rounds: int = option(7, "Rounds of inference and learning.", low=1)
-    networks: int = option(1, "Networks that are trained, each from a start of its own.", low=1)
+    max_iter: int = option(7, "Rounds of inference and learning.", low=1)
+    n_init: int = option(1, "Networks that are trained, each from a start of its own.", low=1)
     committee: int = option(1, "Networks that vote: those with fewest validation errors.", low=1)
     validation_fraction: float = option(
         0.15, "Rows held out to choose the committee.", above=0, below=1
@@ -201,22 +202,17 @@ class ThresholdNetworkClassifier(ClassifierMixin, Estimator):  # type: ignore[mi
     # ------------------------------------------------------------------ fitting
 
     @property
-    def learner(self) -> str:
-        """How it learns, in words."""
-        return f"{self.rule} at every unit"
-
-    @property
     def hidden_layers(self) -> tuple[int, ...]:
-        """`hidden` as whole numbers, checked."""
-        return layer_sizes(self.hidden, "hidden")
+        """`hidden_layer_sizes` as whole numbers, checked."""
+        return layer_sizes(self.hidden_layer_sizes, "hidden_layer_sizes")
 
     @safe_interrupts()
     def fit(self, X: ArrayLike, y: ArrayLike) -> Self:
         """Train on rows `X` (rows, inputs) and labels `y` (rows,), or go on from the checkpoint."""
         self._check_options()
         sizes = self.hidden_layers
-        if self.committee > self.networks:
-            raise MethodError(f"a committee of {self.committee} of {self.networks} networks")
+        if self.committee > self.n_init:
+            raise MethodError(f"a committee of {self.committee} of {self.n_init} networks")
         rows, codes = self._checked(X, y)
         outputs = 1 if len(self.classes_) == 2 else len(self.classes_)
         targets = 2.0 * (codes[:, None] == np.arange(outputs)) - 1.0
@@ -226,7 +222,7 @@ class ThresholdNetworkClassifier(ClassifierMixin, Estimator):  # type: ignore[mi
         run = self._run()
         run.trace.objective_name = "training errors"
         store = fit_store(self, np.column_stack([rows, codes]))
-        limit = self.networks * self.rounds
+        limit = self.n_init * self.max_iter
         with limited_threads(1):
             ended = iterate(_Rounds.step, work, run, tol=0.0, limit=limit, store=store)
         if not len(work.kept):
@@ -234,8 +230,10 @@ class ThresholdNetworkClassifier(ClassifierMixin, Estimator):  # type: ignore[mi
         self._choose(work, rows, targets)
         stored = bool(np.all(self.training_errors_ == 0))
         whole = run.stopped in ("iterations", "diverged")
-        stopped = "converged" if stored and whole else "rounds" if whole else run.stopped
-        remarks = [] if whole else [f"stopped early ({run.stopped}): the best so far is kept"]
+        stopped = "converged" if stored and whole else "iterations" if whole else run.stopped
+        remarks = (
+            [] if whole else [f"stopped early ({run.stopped}): the best result so far is used"]
+        )
         if not stored:
             worst = int(self.training_errors_.max())
             remarks.append(f"not all training rows are stored: up to {worst} of {len(rows)} wrong")
@@ -261,11 +259,11 @@ class ThresholdNetworkClassifier(ClassifierMixin, Estimator):  # type: ignore[mi
         held = work.held_out
         wrong = [_errors(net, rows[held], targets[held]) for net in tried]
         chosen = np.argsort(wrong, kind="stable")[: self.committee]
-        self.networks_ = [tried[k] for k in chosen]
+        self.model_ = [tried[k] for k in chosen]
         self.validation_errors_ = np.array([wrong[k] for k in chosen])
         seen = work.learnt
         self.training_errors_ = np.array(
-            [_errors(net, rows[seen], targets[seen]) for net in self.networks_]
+            [_errors(net, rows[seen], targets[seen]) for net in self.model_]
         )
 
     # ------------------------------------------------------------------ answers
@@ -279,7 +277,7 @@ class ThresholdNetworkClassifier(ClassifierMixin, Estimator):  # type: ignore[mi
         check_is_fitted(self, "classes_")
         rows = np.asarray(validate_data(self, X, reset=False, dtype=np.float64))
         white = (rows - self._middle) / self._scale
-        votes = np.mean([_votes(net.activations(white)) for net in self.networks_], axis=0)
+        votes = np.mean([_votes(net.activations(white)) for net in self.model_], axis=0)
         return np.asarray(votes[:, 0] if len(self.classes_) == 2 else votes)
 
     def predict(self, X: ArrayLike) -> Any:
@@ -293,8 +291,8 @@ class ThresholdNetworkClassifier(ClassifierMixin, Estimator):  # type: ignore[mi
     def plain_options(self) -> dict[str, Any]:
         """As of every estimator, with layers as a list."""
         options = super().plain_options()
-        if isinstance(options["hidden"], tuple):
-            options["hidden"] = list(options["hidden"])
+        if isinstance(options["hidden_layer_sizes"], tuple):
+            options["hidden_layer_sizes"] = list(options["hidden_layer_sizes"])
         return options
 
     file_layout: ClassVar[Mapping[str, str]] = {
@@ -308,7 +306,7 @@ class ThresholdNetworkClassifier(ClassifierMixin, Estimator):  # type: ignore[mi
 
     def _fitted_state(self) -> tuple[Arrays, dict[str, Any], dict[str, Any]]:
         arrays = {
-            "weights": np.stack([net.weights for net in self.networks_]),
+            "weights": np.stack([net.weights for net in self.model_]),
             "middle": self._middle,
             "scale": self._scale,
             "training_errors": self.training_errors_,
@@ -317,7 +315,7 @@ class ThresholdNetworkClassifier(ClassifierMixin, Estimator):  # type: ignore[mi
         about = {
             "classes": self.classes_.tolist(),
             "type": self.classes_.dtype.kind,
-            "layers": [int(n) for n in self.networks_[0].sizes],
+            "layers": [int(n) for n in self.model_[0].sizes],
         }
         return arrays, {}, about
 
@@ -326,7 +324,7 @@ class ThresholdNetworkClassifier(ClassifierMixin, Estimator):  # type: ignore[mi
     ) -> None:
         self.classes_ = read_labels(about, "classes")
         sizes = tuple(int(n) for n in about["layers"])
-        self.networks_ = [ThresholdNetwork(sizes, weights) for weights in arrays["weights"]]
+        self.model_ = [ThresholdNetwork(sizes, weights) for weights in arrays["weights"]]
         self._middle, self._scale = arrays["middle"], arrays["scale"]
         self.training_errors_ = arrays["training_errors"]
         self.validation_errors_ = arrays["validation_errors"]
@@ -360,8 +358,8 @@ class _Rounds(State):
     ) -> None:  # fmt: skip
         self.options, self.sizes, self.rows, self.targets = options, sizes, rows, targets
         rng = generator(options.random_state)
-        self.seeds = rng.integers(2**31, size=options.networks)
-        held = round(options.validation_fraction * len(rows)) if options.networks > 1 else 0
+        self.seeds = rng.integers(2**31, size=options.n_init)
+        held = round(options.validation_fraction * len(rows)) if options.n_init > 1 else 0
         order = rng.permutation(len(rows))
         self.held_out, self.learnt = np.sort(order[:held]), np.sort(order[held:])
         if not held:
@@ -373,14 +371,14 @@ class _Rounds(State):
 
     def load(self, arrays: Mapping[str, Array]) -> None:
         """Take the values that `to_arrays` described."""
-        begun = -(-int(arrays["done"]) // self.options.rounds)
+        begun = -(-int(arrays["done"]) // self.options.max_iter)
         check_sizes(arrays, {"kept": "networks weights"}, networks=begun, weights=self.current.size)
         super().load(arrays)
 
     def step(self) -> Step | None:
         """Take one round of one network after the other."""
-        rounds = self.options.rounds
-        if self.done == rounds * self.options.networks:
+        rounds = self.options.max_iter
+        if self.done == rounds * self.options.n_init:
             return None
         number, turn = divmod(self.done, rounds)
         rng = np.random.default_rng([int(self.seeds[number]), turn])
@@ -396,10 +394,10 @@ class _Rounds(State):
         net = ThresholdNetwork(self.sizes, self.current.copy())
         rows, targets = self.rows[self.learnt], self.targets[self.learnt]
         options = self.options
-        margin = options.margin if options.rule == "margin" else 0.0
+        margin = options.margin if options.learner == "margin" else 0.0
         printed = options.inference == "as-printed"
         states = net.infer(rows, targets, rng, margin=margin, printed=printed).states
-        if self.options.rule == "margin":
+        if self.options.learner == "margin":
             tol = max(10.0**-turn, _TIGHTEST)
             self._margins(net, states, tol, int(rng.integers(2**31)))
             net.balance()

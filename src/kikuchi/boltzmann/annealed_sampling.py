@@ -19,7 +19,7 @@ from __future__ import annotations
 import math
 from dataclasses import InitVar, dataclass
 from itertools import pairwise
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -33,13 +33,24 @@ from kikuchi.core.numerics import logsumexp
 from kikuchi.core.run import Run
 from kikuchi.core.seeds import Seed, generator
 from kikuchi.engines.loops.annealing import AnnealedBatches
-from kikuchi.engines.sampling.annealing import LogZ, Schedule, beta_steps, bracket
+from kikuchi.engines.sampling.annealing import (
+    TEMPERED_STARTS,
+    LogZ,
+    Schedule,
+    beta_steps,
+    bracket,
+)
 
 Array = NDArray[Any]
 
 _MOST_FOR_EXACT_SAMPLES = 2**17
 _MOST_ROWS = 10_000  # of the data whose distinct states are summed
 _ROUNDING = 1e-12
+_ANNEALED_STARTS = (
+    "reverse chains began at ends of forward chains, not at exact samples: the upper end is valid "
+    "only if forward chains have found all modes of the machine"
+)
+_LEAST_SHARE = 0.2  # of the forward chains, that the ends of reverse chains must stand for
 _LEAST_TRIPS = 1.0  # round trips between the temperatures, for each chain
 
 
@@ -55,6 +66,7 @@ def ais(
     width: float = 0.1,
     confidence: float = 0.95,
     burn_in: int = 500,
+    starts: Literal["tempered", "annealed"] = "tempered",
     random_state: Seed = None,
     run: Run | None = None,
 ) -> LogZ:
@@ -72,7 +84,12 @@ def ais(
         (0 runs them all), or with the budget of `run`.
     reverse : whether to run chains back from the machine, which gives the upper end.
     confidence : probability that log Z is in the bracket.
-    burn_in : sweeps of the tempered chains before each batch, where reverse chains begin at them.
+    burn_in : sweeps of the chains that the reverse chains begin at, before each batch.
+    starts : where reverse chains begin if the machine is too large for exact samples. "tempered":
+        at replica exchange with ten temperatures. "annealed": half of them at ends of the forward
+        chains of the same batch, drawn by their weights, and half at rows of the data, if there
+        are any. Use "annealed" for large machines, whose temperatures do not exchange states; it
+        needs as many betas as give forward chains similar weights.
     random_state : seed.
 
     >>> machine = Machine.random(6, 4, scale=1.0, random_state=0)
@@ -84,9 +101,14 @@ def ais(
         raise MethodError(f"ais: confidence must be between 0 and 1, got {confidence}")
     if chains < 2 or batches < 1:
         raise MethodError("ais: at least two chains and one batch are needed")
+    if starts not in ("tempered", "annealed"):
+        raise MethodError(f"ais: starts must be 'tempered' or 'annealed', got {starts!r}")
     steps = beta_steps(betas, schedule)
     path = _Path(machine, data)
-    work = _Work(path, steps, chains, reverse, confidence, burn_in, generator(random_state), run)
+    work = _Work(
+        path, steps, chains, reverse, confidence, burn_in, starts == "annealed",
+        generator(random_state), run,
+    )  # fmt: skip
     return work.batches(width, batches)
 
 
@@ -244,6 +266,7 @@ class _Work(AnnealedBatches):
     reverse: bool
     confidence: float
     burn_in: int
+    annealed: bool  # whether reverse chains begin at the ends of forward ones
     rng: np.random.Generator
     given_run: InitVar[Run | None]
 
@@ -251,15 +274,19 @@ class _Work(AnnealedBatches):
         super().__init__(given_run)
         self.proven = _ProvenSum(self.path)
         self.tempered: TemperedChains | None = None
+        self.ends: tuple[Array, Array] | None = None  # of the last forward chains
+        self.effective: list[float] = []  # shares of forward chains that reverse ones begin at
         count = side_states(self.path.machine)
         self.exact_starts = self.reverse and count <= _MOST_FOR_EXACT_SAMPLES
+        self.annealed = self.annealed and not self.exact_starts
 
     def lead(self) -> tuple[Array, Array] | None:
         """Log weights of a batch in both directions; None if the time ended before."""
         up = self._anneal(self.steps, *self.path.base_states(self.chains, self.rng))
         if up is None or not self.reverse:
             return None if up is None else (up, np.empty(0))
-        down = self._anneal(self.steps[::-1], *self._samples())
+        begin = self._resampled(up) if self.annealed else self._samples()
+        down = None if begin is None else self._anneal(self.steps[::-1], *begin)
         return None if down is None else (up, down)
 
     def _anneal(self, steps: Array, v: Array, h: Array) -> Array | None:
@@ -278,7 +305,28 @@ class _Work(AnnealedBatches):
                 return None
         if steps[-1] == 1.0:
             self.proven.add(v, h)
+            self.ends = v, h
         return weights
+
+    def _resampled(self, up: Array) -> tuple[Array, Array] | None:
+        """Ends of forward chains drawn by their weights, the first half of them rows of the data,
+        after `burn_in` sweeps of the machine; None if the time ended before.
+        """
+        share = np.exp(up - up.max())
+        share /= share.sum()
+        self.effective.append(1.0 / (len(up) * float(np.sum(share**2))))
+        places = (np.arange(len(up)) + self.rng.random()) / len(up)
+        chosen = np.minimum(np.searchsorted(np.cumsum(share), places), len(up) - 1)
+        assert self.ends is not None
+        v, h = (side[self.rng.permutation(chosen)] for side in self.ends)
+        if self.path.rows is not None:
+            half = len(up) // 2
+            v[:half] = self.path.rows[self.rng.integers(0, len(self.path.rows), half)]
+        for _ in range(self.burn_in):
+            v, h = self.path.move(1.0, h, v, self.path.fields(v), self.rng)
+            if self.run.clock.expired:
+                return None
+        return v, h
 
     def _samples(self) -> tuple[Array, Array]:
         """Where reverse chains begin: samples of the machine itself."""
@@ -309,23 +357,34 @@ class _Work(AnnealedBatches):
     def bracket(self) -> LogZ:
         """The bracket of all finished batches."""
         groups: list[Array] = []
-        if self.tempered is not None and self.path.rows is not None and self.chains >= 4:
+        if (
+            self.backward
+            and not self.exact_starts
+            and self.path.rows is not None
+            and self.chains >= 4
+        ):
             half = self.chains // 2
             parts = (slice(None, half), slice(half, None))
             groups = [np.concatenate([batch[p] for batch in self.backward]) for p in parts]
         return bracket(
             self.path.log_z_base,
-            *self.weights,
+            self.weights,
             self.confidence,
             exact_starts=self.exact_starts,
             stopped=self.run.stopped,
-            proven=self.proven.log_sum,
+            certain=(self.proven.log_sum, math.inf),
             groups=groups,
             doubts=self._doubts(),
+            starts=_ANNEALED_STARTS if self.annealed else TEMPERED_STARTS,
         )
 
     def _doubts(self) -> list[str]:
-        """What makes the tempered chains doubtful."""
+        """What makes the starts of the reverse chains doubtful."""
+        if self.effective and min(self.effective) < _LEAST_SHARE:
+            return [
+                f"reverse chains began at ends of {100 * min(self.effective):.2g} % of the forward "
+                "chains (effective sample size), too few to be samples of the machine; raise betas"
+            ]
         if self.tempered is None:
             return []
         trips = self.tempered.round_trips / self.chains

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from kikuchi.core.answer import attributes
 from kikuchi.core.errors import MethodError
+from kikuchi.core.page import Sections, Tile
 from kikuchi.training.answer import RowsAnswer, log_z_text
+from kikuchi.training.workflow import DataSet, LogZSettings, Workflow
 
 if TYPE_CHECKING:
     from kikuchi.boltzmann.estimators.estimator import MachineEstimator
@@ -36,6 +38,8 @@ class MachineEvaluation(RowsAnswer):
     log Z.
     """
 
+    subtitle: ClassVar[str] = "A Boltzmann machine trained on rows of data"
+
     estimator: MachineEstimator
     source: str
     rows: Array
@@ -57,7 +61,7 @@ class MachineEvaluation(RowsAnswer):
 
     def facts(self) -> list[tuple[str, str]]:
         """The data, the machine, how the training went, and what was measured."""
-        e, machine = self.estimator, self.estimator.machine_
+        e, machine = self.estimator, self.estimator.model_
         size = f"{machine.n_visible} visible and {machine.n_hidden} hidden units"
         facts = [
             self.data_fact(),
@@ -84,10 +88,22 @@ class MachineEvaluation(RowsAnswer):
         if self.log_z["method"] != "exact" and self.log_likelihood_bounds is not None:
             low, high = self.log_likelihood_bounds
             doubts.append(f"between {low:.6g} and {high:.6g} by the bracket of log Z")
-        if self.estimator.machine_.hidden_weights is not None:
+        if self.estimator.model_.hidden_weights is not None:
             doubts.append("free energies of rows are approximate, as hidden units are connected")
         how = f" ({'; '.join(doubts)})" if doubts else ""
         return f"{self.log_likelihood:.6g}{others}{how}"
+
+    def tiles(self) -> list[Tile]:
+        """Reconstructions, free energies and likelihoods."""
+        from kikuchi.boltzmann.figures import score_tiles
+
+        return score_tiles(self)
+
+    def figures(self) -> Sections:
+        """The trace; of images also reconstructions, samples and filters."""
+        from kikuchi.boltzmann.figures import pictures
+
+        return {"Pictures": pictures(self)}
 
     def to_dict(self) -> dict[str, Any]:
         """Plain data for JSON."""
@@ -115,7 +131,7 @@ def evaluate(
 
     >>> from kikuchi.boltzmann import RBM
     >>> rows = np.repeat([[1.0, 1.0, 0.0], [0.0, 0.0, 1.0]], 20, axis=0)
-    >>> rbm = RBM(2, learner="cd", learning_rate=0.5, epochs=50, random_state=0).fit(rows)
+    >>> rbm = RBM(2, learner="cd", learning_rate=0.5, max_iter=50, random_state=0).fit(rows)
     >>> evaluation = evaluate(rbm, rows, log_z="exact")
     >>> evaluation.log_z["method"], bool(evaluation.reconstruction < evaluation.spread)
     ('exact', True)
@@ -137,11 +153,11 @@ def evaluate(
     )
     if log_z is not None:
         evaluation.log_z = _measured_log_z(estimator, log_z, some)
-        found = estimator.log_likelihood(some)
+        found = estimator.row_likelihoods(some)
         evaluation.log_likelihood = found.mean()
         evaluation.log_likelihood_bounds = float(found.lower.mean()), float(found.upper.mean())
         if held_out is not None:
-            evaluation.log_likelihood_held_out = estimator.log_likelihood(held_out).mean()
+            evaluation.log_likelihood_held_out = estimator.row_likelihoods(held_out).mean()
     return evaluation
 
 
@@ -154,3 +170,44 @@ def _measured_log_z(estimator: MachineEstimator, method: str, rows: Array) -> di
         return {"method": "exact", "estimate": found.estimate}
     names = "estimate lower upper confidence reliable warnings"
     return {"method": "ais", **attributes(found, names)}
+
+
+class MachineWorkflow(Workflow):
+    """Machines are measured by reconstructions, free energies and, if asked, likelihoods."""
+
+    settings: ClassVar[Any] = LogZSettings
+
+    def check(self, estimator: Any, settings: Any) -> None:
+        """Refuse other words of --log-z."""
+        settings.check()
+
+    def fit(self, estimator: Any, data: DataSet, settings: Any) -> Any:
+        """Check the values for the visible units, with advice in options of the command."""
+        from kikuchi.boltzmann.units import parse_units
+        from kikuchi.training.rows import check_values
+
+        if estimator.limits is not None:
+            return super().fit(estimator, data, settings)
+        units = parse_units(getattr(estimator, "visible", "binary"))
+        advice = f"of {units.name} units; use --divide, --threshold or rbm with --visible gaussian"
+        for rows in (data.rows, data.held_out):
+            if rows is not None:
+                check_values(rows, units.limits, advice, name=data.source, first=1)
+        return super().fit(estimator, data, settings)
+
+    def measure(self, estimator: Any, data: DataSet, settings: Any) -> MachineEvaluation:
+        """Measure the machine on its rows and on rows held out."""
+        shape: Any = data.shape
+        return evaluate(
+            estimator, data.rows, data.held_out, log_z=settings.log_z, shape=shape,
+            source=data.source,
+        )  # fmt: skip
+
+    def score(self, estimator: Any, data: DataSet) -> MachineEvaluation:
+        """Measure the machine on other rows, with its log Z."""
+        shape: Any = data.shape
+        return evaluate(estimator, data.rows, log_z="auto", shape=shape, source=data.source)
+
+    def how_drawn(self, estimator: Any) -> str:
+        """Return that rows are states of Gibbs chains."""
+        return "chains of a sampler, not independent of their start"

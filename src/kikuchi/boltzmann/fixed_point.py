@@ -34,7 +34,7 @@ class Iteration(TypedDict, total=False):
 
     energy: str | FreeEnergy
     tol: float
-    max_sweeps: int
+    max_iter: int
     damping: float
 
 
@@ -77,13 +77,13 @@ def fixed_point_means(
     *,
     energy: str | FreeEnergy = "mf",
     tol: float = TOLERANCE,
-    max_sweeps: int = MOST_SWEEPS,
+    max_iter: int = MOST_SWEEPS,
     damping: float = 0.0,
 ) -> FixedPointMeans:
     """Means of binary units with these weights among them and these rows of external fields.
 
     Sequential sweeps; the free energy of a row never rises. With `tol=0` exactly
-    `max_sweeps` are done.
+    `max_iter` are done.
 
     >>> point = fixed_point_means([[0, 2], [2, 0]], [[-1.0, -1.0], [3.0, 3.0]])
     >>> point.means.round(3).tolist(), point.converged
@@ -101,7 +101,7 @@ def fixed_point_means(
     kind.check_weights(w)
     sweeps, changes = np.zeros(len(f), dtype=np.int64), np.zeros(len(f))
     if f.size:
-        kind.sweeps()(w, f, means, (1.0 - damping, tol, max_sweeps), sweeps, changes)
+        kind.sweeps()(w, f, means, (1.0 - damping, tol, max_iter), sweeps, changes)
     residual = float(changes.max(initial=0.0))
     saturated = int(np.count_nonzero((means == 0.0) | (means == 1.0)))
     return FixedPointMeans(means, sweeps, residual, residual <= tol, saturated)
@@ -176,7 +176,7 @@ def reconstruct_means(
     kind = free_energy_named(energy) if isinstance(energy, str) else energy
     if rounds == 0 and draw is None and _small_mean_field(machine, kind):
         joint = joint_means(
-            machine, visible, hidden, tol=tol, max_sweeps=inner * max_rounds, damping=damping
+            machine, visible, hidden, tol=tol, max_iter=inner * max_rounds, damping=damping
         )
         return Reconstruction(joint.visible, joint.hidden, joint.sweeps, joint.converged)
     r = np.array(visible, dtype=np.float64)
@@ -190,12 +190,12 @@ def reconstruct_means(
             q = sample_means(machine.hidden, q, draw)
         old_r, old_q = r[active], q[active]
         new_r = visible_means(
-            machine, old_q, old_r, energy=kind, tol=0.0, max_sweeps=inner, damping=damping
+            machine, old_q, old_r, energy=kind, tol=0.0, max_iter=inner, damping=damping
         ).means
         if draw is not None:
             new_r = sample_means(machine.visible, new_r, draw)
         new_q = hidden_means(
-            machine, new_r, old_q, energy=kind, tol=0.0, max_sweeps=inner, damping=damping
+            machine, new_r, old_q, energy=kind, tol=0.0, max_iter=inner, damping=damping
         ).means
         r[active], q[active] = new_r, new_q
         if rounds == 0:
@@ -226,7 +226,7 @@ def joint_means(
     inputs: Mask | None = None,
     temperatures: Sequence[float] = (),
     tol: float = TOLERANCE,
-    max_sweeps: int = MOST_SWEEPS,
+    max_iter: int = MOST_SWEEPS,
     damping: float = 0.0,
 ) -> Joint:
     """Mean field of all units that are not `inputs`, from the given means (4.11).
@@ -246,11 +246,9 @@ def joint_means(
     for temperature in temperatures:
         start = fixed_point_means(
             inside / temperature, fields / temperature, start,
-            tol=0.0, max_sweeps=1, damping=damping,
+            tol=0.0, max_iter=1, damping=damping,
         ).means  # fmt: skip
-    point = fixed_point_means(
-        inside, fields, start, tol=tol, max_sweeps=max_sweeps, damping=damping
-    )
+    point = fixed_point_means(inside, fields, start, tol=tol, max_iter=max_iter, damping=damping)
     means[:, free] = point.means
     d = machine.n_visible
     most = int(point.sweeps.max(initial=0))

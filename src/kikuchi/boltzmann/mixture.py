@@ -70,7 +70,7 @@ def fit_mixture(
     temperatures: Sequence[float] = (),
     form: Form = "lambda",
     tol: float = 1e-6,
-    max_sweeps: int = 500,
+    max_iter: int = 500,
 ) -> JointMixture:
     """Ascend the mixture's bound on log Z from `start` (4.16 to 4.23).
 
@@ -91,10 +91,10 @@ def fit_mixture(
     for temperature in temperatures:
         ascent.sweep(float(temperature))
     change = np.inf
-    while change > tol and ascent.sweeps < max_sweeps + len(temperatures):
+    while change > tol and ascent.sweeps < max_iter + len(temperatures):
         change = ascent.sweep(1.0)
     if form == "eliminated":
-        mixture = _follow_gradients(flat, mixture, max_sweeps)
+        mixture = _follow_gradients(flat, mixture, max_iter)
     bound = mixture_bound(flat, mixture, ascent.scratch, form="eliminated")
     return JointMixture(
         mixture.weights,

@@ -156,6 +156,17 @@ def finish(
         raise typer.Exit(NOT_CONVERGED)
 
 
+def page_of(answer: Any) -> WritePage:
+    """Return a function that writes the page which an evaluation declares."""
+
+    def write(path: Path, command: str) -> None:
+        from kikuchi.reports.page import write_page
+
+        write_page(answer.page(), path, command)
+
+    return write
+
+
 def replay(context: typer.Context) -> str:
     """The command line that gives the same answer again, as text for a page."""
     words = context.command_path.split()
@@ -187,9 +198,6 @@ def was_given(context: typer.Context, name: str) -> bool:
 def grouped(function: Callable[..., None]) -> Callable[..., None]:
     """Turn each parameter of a command that is a dataclass into options, one per field.
 
-    A parameter annotated with `EstimatorOptions` gets those of its options that were given, as a
-    dictionary. The attribute `HEADING` of a dataclass is the title of its options in the help.
-
     >>> def show(limits: Limits) -> None:
     ...     print(limits.seconds)
     >>> list(inspect.signature(grouped(show)).parameters)
@@ -199,17 +207,12 @@ def grouped(function: Callable[..., None]) -> Callable[..., None]:
     """
     hints = typing.get_type_hints(function, include_extras=True)
     groups: dict[str, Any] = {}
-    generated: dict[str, tuple[int, Any]] = {}
     parameters: list[inspect.Parameter] = []
     for name, parameter in inspect.signature(function).parameters.items():
         hint = hints[name]
-        options_of = [m for m in getattr(hint, "__metadata__", ()) if hasattr(m, "flags")]
         if dataclasses.is_dataclass(hint):
             groups[name] = hint
             parameters += group_parameters(hint)
-        elif options_of:
-            before = sum(p.annotation is not typer.Context for p in parameters)
-            generated[name] = (before, options_of[0])
         else:
             parameters.append(keyword(name, parameter.default, hint))
 
@@ -220,9 +223,6 @@ def grouped(function: Callable[..., None]) -> Callable[..., None]:
         from kikuchi.core.files import reading_limit
 
         memory = max(make_budget(None, values.get("memory")).bytes or 0, _ALWAYS_READ)
-        for name, (_, options_of) in generated.items():
-            context = values["context"]
-            values[name] = {n: context.params[n] for n in options_of.flags if was_given(context, n)}
         for name, group in groups.items():
             fields = [f.name for f in dataclasses.fields(group) if f.init]
             values[name] = group(**{field_name: values.pop(field_name) for field_name in fields})
@@ -231,12 +231,7 @@ def grouped(function: Callable[..., None]) -> Callable[..., None]:
         with reading_limit(memory):
             function(**values)
 
-    target: Any = with_parameters(run, parameters)
-    target.generated = list(generated.values())
-    fields = [(group, f) for group in groups.values() for f in dataclasses.fields(group)]
-    target.only = {f.name: f.metadata["only"] for _, f in fields if "only" in f.metadata}
-    target.headings = {f.name: g.HEADING for g, f in fields if hasattr(g, "HEADING")}
-    return run
+    return with_parameters(run, parameters)
 
 
 def group_parameters(group: Any) -> list[inspect.Parameter]:

@@ -1,283 +1,302 @@
-"""Options of a command that are those of the estimators it fits.
+"""The options of `kikuchi fit KIND`, made from the class of the kind.
 
-An estimator is a dataclass whose fields carry their help and range (`core.options.option`). A
-command names the fields that it offers and how they are called; types, defaults, help and ranges
-come from the fields. Since the classes load slowly, the options are made when the command is used,
-of the classes of that package only which a word of the command line names.
+An estimator is a dataclass whose fields carry their help and range (`core.options.option`). Each
+field is an option whose name is that of the field with dashes, and whose default is that of the
+field; so are the fields of the settings of its workflow. The classes load slowly: the options are
+made when a kind is used.
 """
 
 from __future__ import annotations
 
-import copy
 import dataclasses
 import inspect
 import typing
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
 from functools import cached_property
-from importlib import import_module
 from typing import Annotated, Any
 
 import typer
 from typer.core import TyperCommand
 
-from kikuchi.cli.command import keyword, with_parameters
-from kikuchi.cli.flag_names import option_flags, option_names, other_name, with_flags
+from kikuchi.cli.command import keyword
+from kikuchi.cli.flag_names import new_name, option_names, with_flags
 from kikuchi.cli.options import option
-from kikuchi.core.errors import KikuchiError, MethodError, suggestion
+from kikuchi.core.errors import KikuchiError
 from kikuchi.core.progress import hide_bars, phase
+from kikuchi.core.text import is_whole
+from kikuchi.training.kinds import Kind
 
-_WORDS = "kikuchi words of the command line"
-_USAGE_ERROR: Any = typer.BadParameter.__bases__[0]  # typer has a copy of click, or uses click
-_LEARNING = ("seed", "seconds", "memory")  # options of a command that belong to the fit
+USAGE_ERROR: Any = typer.BadParameter.__bases__[0]  # typer has a copy of click, or uses click
+HEADINGS = ("Arguments", "Model", "Learning", "Data", "Output")
+_NOT_OFFERED = frozenset({"seconds", "checkpoint", "random_state", "verbose", "progress"})
+_FIRST = (  # options that most fits change, before all others
+    *("n_components", "n_states", "hidden_layer_sizes", "n_mix"),
+    *("learner", "max_iter", "learning_rate", "batch_size", "solver", "n_init", "tol"),
+)
+_LEARNING = frozenset(
+    (
+        *("learner", "max_iter", "learning_rate", "batch_size", "solver", "n_init", "tol"),
+        *("momentum", "weight_decay", "schedule", "inner_max_iter", "em_max_iter", "em_epochs"),
+        *("validation_fraction", "patience", "average", "threads", "processes", "pseudo_count"),
+        *("sweeps", "temperature", "warmup", "largest_tree"),
+    )
+)
+_LETTERS = {"learner": "-l"}
 
-Given = dict[str, Any]
+Given = Mapping[str, Any]
 """Values of the fields that the command line gave."""
 
 
-@dataclass(frozen=True)
-class EstimatorOptions:
-    """The options that a command takes from the estimators that it can fit.
+class KindOptions:
+    """The options of one kind: the fields of its class and those of its workflow's settings."""
 
-    `classes` maps the words of the command line to classes of the package `home`, or to
-    `package:Class`; `noun` is what such a word names. `flags` maps a field to its option with its
-    letter and metavar, such as `--learner -l TEXT`. `same` maps a field of one class to that of
-    another whose option gives both. `defaults` take the place of those of the classes. `elsewhere`
-    maps fields to options that the command declares itself under another name. `learning` are the
-    fields that the help lists under Learning, all others under Model. `chosen` is the word of the
-    command line, if there is one: the help shows the options of its class only.
-    """
-
-    home: str
-    classes: Mapping[str, str]
-    flags: Mapping[str, str]
-    noun: str = "method"
-    defaults: Mapping[str, Any] = dataclasses.field(default_factory=dict)
-    same: Mapping[str, str] = dataclasses.field(default_factory=dict)
-    elsewhere: Mapping[str, str] = dataclasses.field(default_factory=dict)
-    learning: Sequence[str] = ()
-    chosen: str | None = None
+    def __init__(self, kind: Kind) -> None:
+        self.kind = kind
+        with phase("loading libraries"):
+            self.estimator: Any = kind.load()
+            self.workflow = kind.make_workflow()
 
     @cached_property
-    def fields(self) -> dict[str, dict[str, dataclasses.Field[Any]]]:
-        """The fields of each class by the name of their option."""
-        return {word: self._own(word) for word in self.classes}
+    def fields(self) -> dict[str, dataclasses.Field[Any]]:
+        """The fields of the class that a text can give, the most used first."""
+        order = list(_FIRST)
+        for cls in self.estimator.__mro__:  # those of the class before those of its bases
+            order += [name for name in vars(cls).get("__annotations__", {}) if name not in order]
+        known = {f.name: f for f in dataclasses.fields(self.estimator) if self._offered(f)}
+        return {name: known[name] for name in order if name in known}
 
-    def _own(self, word: str) -> dict[str, dataclasses.Field[Any]]:
-        return {self.same.get(f.name, f.name): f for f in dataclasses.fields(self.find(word))}
+    @cached_property
+    def settings(self) -> dict[str, dataclasses.Field[Any]]:
+        """The fields of the settings of the workflow."""
+        return {f.name: f for f in dataclasses.fields(self.workflow.settings)}
 
-    def named(self, words: Sequence[str]) -> EstimatorOptions:
-        """Those of the package whose class one of the words names; all if none does."""
-        chosen = next((word for word in words if word in self.classes), None)
-        if chosen is None:
-            return self
-        home = self._place(chosen)[0]
-        kept = {w: c for w, c in self.classes.items() if home == self._place(w)[0]}
-        return dataclasses.replace(self, classes=kept, chosen=chosen)
+    def _offered(self, f: dataclasses.Field[Any]) -> bool:
+        kinds = _kinds(self.estimator, f)
+        return (
+            f.init and f.name not in _NOT_OFFERED and "help" in f.metadata
+            and any(_is_plain(kind) or _elements(kind) for kind in kinds)
+        )  # fmt: skip
 
-    def _place(self, word: str) -> tuple[str, str]:
-        """Package and class."""
-        package, _, name = self.classes[word].rpartition(":")
-        return package or self.home, name
+    def parameters(self) -> list[inspect.Parameter]:
+        """The parameters of the command, with their types, defaults and help."""
+        own = [_parameter(self.estimator, f) for f in self.fields.values()]
+        return own + [_parameter(self.workflow.settings, f) for f in self.settings.values()]
 
-    def check(self, word: str) -> None:
-        """Refuse a word that names no class."""
-        if word not in self.classes:
-            known = suggestion(word, self.classes)
-            raise MethodError(f"there is no {self.noun} '{word}'; {known}")
+    def has(self, name: str) -> bool:
+        """Whether the class takes a parameter."""
+        return any(f.name == name and f.init for f in dataclasses.fields(self.estimator))
 
-    def find(self, word: str) -> Any:
-        """The class that a word of the command line means."""
-        self.check(word)
-        package, name = self._place(word)
-        with phase("loading libraries"):
-            return getattr(import_module(package), name)
+    def heading(self, name: str) -> str:
+        """The title in the help under which an option of the kind stands."""
+        return "Learning" if name in _LEARNING else "Model"
 
-    def make(self, word: str, given: Given, **more: Any) -> Any:
-        """The estimator with these options; those that it does not have are refused.
+    def make(self, given: Given, **more: Any) -> Any:
+        """Return the estimator with these options; `more` are not options of the command line."""
+        values = {n: read_value(self.estimator, f, given[n]) for n, f in self._in(given)}
+        return self.estimator(**values, **more)
 
-        `more` are values that are no options of the command line.
-        """
-        from kikuchi.core.options import checked_value, option_hints
+    def make_settings(self, given: Given) -> Any:
+        """Return the settings of the workflow with these options."""
+        cls = self.workflow.settings
+        return cls(
+            **{n: read_value(cls, f, given[n]) for n, f in self.settings.items() if n in given}
+        )
 
-        cls = self.find(word)
-        hints = option_hints(cls)
-        fields = self._own(word)
-        for name, value in given.items():
-            flag = _first_name(self.flags.get(name, f"--{name.replace('_', '-')}"))
-            if name not in fields:
-                raise MethodError(f"{word} has no option {flag}; leave it out")
-            checked_value(flag, fields[name], hints[fields[name].name], value)
-        own = {fields[name].name: value for name, value in given.items()}
-        names = {f.name for f in fields.values()}
-        defaults = {name: value for name, value in self.defaults.items() if name in names}
-        return cls(**{**defaults, **own, **more})
-
-    def flag_names(self) -> dict[str, str | None]:
-        """The option of each field of the classes, None where the command line has none."""
-        found: dict[str, str | None] = {}
-        for word in self.classes:
-            for name, field in self.fields[word].items():
-                spec = self.flags.get(name) or self.elsewhere.get(field.name)
-                found[field.name] = _first_name(spec) if spec else None
-        return found
-
-    def parameters(self) -> list[Any]:
-        """The parameters of the command, as typer makes them."""
-        made = with_parameters(lambda **_: None, [self._parameter(name) for name in self.flags])
-        app = typer.Typer(add_completion=False, rich_markup_mode=None)
-        app.command()(made)
-        return list(typer.main.get_command(app).params)
-
-    def _parameter(self, name: str) -> inspect.Parameter:
-        from kikuchi.core.options import option_hints, option_text, option_types
-
-        words = [word for word in self.classes if name in self.fields[word]]
-        if self.chosen is not None:
-            words = [word for word in words if word == self.chosen]
-        if not words:  # of another class: taken, and refused by `make`
-            return keyword(
-                name, None, Annotated[str | None, option(self.flags[name], "", hidden=True)]
-            )
-        field = self.fields[words[0]][name]
-        kinds, _ = option_types(option_hints(self.find(words[0]))[field.name])
-        kind = str if str in kinds else next((k for k in kinds if k in (int, float, bool)), str)
-        meanings = {word: self._meaning(word, name) for word in words}
-        several = len(set(meanings.values())) > 1
-        help = ". ".join(_for_whom(meanings)) if several else meanings[words[0]]
-        if self.chosen is None and not several and len(words) < len(self.classes):
-            help += f"; only of {', '.join(words)}"
-        defaults = {word: self._default(word, name) for word in words}
-        default = defaults[words[0]]
-        if len(set(defaults.values())) > 1:
-            each = {word: option_text(d) for word, d in defaults.items() if d is not None}
-            help += f"{'. By' if several else '; by'} default {', '.join(_for_whom(each))}"
-            default = None
-        hint = kind if kind is bool and default is not None else kind | None
-        return keyword(name, default, Annotated[hint, option(self.flags[name], f"{help}.")])
-
-    def _meaning(self, word: str, name: str) -> str:
-        """What an option means for the class of a word, with its choices and range."""
-        from kikuchi.core.options import option_hints, option_range, option_types
-
-        field = self.fields[word][name]
-        kinds, _ = option_types(option_hints(self.find(word))[field.name])
-        help = str(field.metadata["help"]).rstrip(".")
-        choices = [c for k in kinds if typing.get_origin(k) is typing.Literal for c in k.__args__]
-        if not all(str(choice) in help for choice in choices):
-            help += f"; one of {', '.join(map(str, choices))}"
-        limits = option_range(field)
-        return f"{help}; in {limits}" if limits else help
-
-    def _default(self, word: str, name: str) -> Any:
-        field = self.fields[word][name]
-        return self.defaults.get(field.name, field.default)
+    def _in(self, given: Given) -> Iterator[tuple[str, dataclasses.Field[Any]]]:
+        return ((n, f) for n, f in self.fields.items() if n in given)
 
 
-def _first_name(spec: str) -> str:
-    """`--skip` of "--skip/--no-skip" or of "--skip -s HOW"."""
-    return spec.split()[0].split("/")[0]
+def flag_of(name: str) -> str:
+    """The option of a parameter of Python.
+
+    >>> flag_of("learning_rate")
+    '--learning-rate'
+    """
+    return f"--{name.replace('_', '-')}"
 
 
-def _for_whom(texts: Mapping[str, str]) -> list[str]:
-    """Each text once, followed by the words that it holds for."""
-    return [
-        f"{text} ({', '.join(word for word in texts if texts[word] == text)})"
-        for text in dict.fromkeys(texts.values())
+# ---------------------------------------------------------------------- one option
+
+
+def _kinds(cls: Any, f: dataclasses.Field[Any]) -> list[Any]:
+    """The types of a field; those of nested unions too."""
+    from kikuchi.core.options import option_hints, option_types
+
+    found: list[Any] = []
+    for kind in option_types(option_hints(cls)[f.name])[0]:
+        inner, _ = option_types(kind)
+        found += inner
+    return found
+
+
+def _is_plain(kind: Any) -> bool:
+    return kind in (int, float, bool, str) or typing.get_origin(kind) is typing.Literal
+
+
+def _elements(kind: Any) -> tuple[Any, ...] | None:
+    """The type of the elements of a sequence; None for other types."""
+    origin = typing.get_origin(kind)
+    if origin in (tuple, list) or getattr(origin, "__name__", "") == "Sequence":
+        return tuple(a for a in typing.get_args(kind) if a is not ...)
+    return None
+
+
+def _parameter(cls: Any, f: dataclasses.Field[Any]) -> inspect.Parameter:
+    kinds = _kinds(cls, f)
+    choices = [str(c) for k in kinds if typing.get_origin(k) is typing.Literal for c in k.__args__]
+    help = _short_help(f)
+    flags = " ".join(filter(None, (flag_of(f.name), _LETTERS.get(f.name, ""))))
+    if kinds == [bool]:
+        flags = f"{flags}/--no-{flags.removeprefix('--')}" if f.default else flags
+        return keyword(f.name, bool(f.default), Annotated[bool, option(flags, f"{help}.")])
+    scalar = next((k for k in (int, float) if kinds == [k]), str)
+    metavar = {int: "N", float: "X"}.get(scalar, "TEXT")
+    if scalar is str and choices and str not in kinds:
+        listed = "|".join(choices)
+        metavar = listed if len(listed) <= 24 else "WORD"
+        if metavar == "WORD":
+            help += f": {', '.join(choices)}"
+    elif scalar is str and str not in kinds and any(_elements(kind) for kind in kinds):
+        metavar = "N,N"
+    default = None if f.default is None else _default(f.default, scalar)
+    return keyword(
+        f.name, default, Annotated[scalar | None, option(f"{flags} {metavar}", f"{help}.")]
+    )
+
+
+def _short_help(f: dataclasses.Field[Any]) -> str:
+    """The help of a field up to its first semicolon, with its range.
+
+    `kikuchi models KIND` shows the whole text.
+    """
+    help = str(f.metadata["help"]).partition("; ")[0].rstrip(".")
+    low, high = f.metadata.get("low"), f.metadata.get("high")
+    above, below = f.metadata.get("above"), f.metadata.get("below")
+    limits = [
+        *([f">= {low:g}"] if low is not None else []),
+        *([f"> {above:g}"] if above is not None else []),
+        *([f"<= {high:g}"] if high is not None else []),
+        *([f"< {below:g}"] if below is not None else []),
     ]
+    return f"{help}; {', '.join(limits)}" if limits else help
 
 
-class EstimatorCommand(TyperCommand):
-    """A command with parameters of the type `Annotated[Given, EstimatorOptions(...)]`."""
+def _default(value: Any, scalar: Any) -> Any:
+    if scalar is not str:
+        return value
+    if isinstance(value, list | tuple):
+        return ",".join(map(str, value)) or None
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def read_value(cls: Any, f: dataclasses.Field[Any], given: Any) -> Any:
+    """The value of a field from what the command line gave, checked for type and range."""
+    from kikuchi.core.options import checked_value, option_hints, option_types
+
+    hint, flag = option_hints(cls)[f.name], flag_of(f.name)
+    kinds, optional = _kinds(cls, f), option_types(hint)[1]
+    value = given
+    if isinstance(given, str):
+        value = None if optional and given.lower() == "none" else _of_text(given, kinds)
+    if any(typing.get_origin(k) is typing.Literal for k in kinds) and value in _choices(kinds):
+        return value
+    return checked_value(flag, f, hint, value)
+
+
+def _choices(kinds: list[Any]) -> list[Any]:
+    return [c for k in kinds if typing.get_origin(k) is typing.Literal for c in k.__args__]
+
+
+def _of_text(given: str, kinds: list[Any]) -> Any:
+    """A text as the first of the types that it can be."""
+    from kikuchi.cli.inputs import split_methods
+
+    for choice in _choices(kinds):
+        if str(choice) == given:
+            return choice
+    if bool in kinds and given.lower() in ("true", "false"):
+        return given.lower() == "true"
+    elements = [e for k in kinds for e in _elements(k) or ()]
+    sequences = [k for k in kinds if _elements(k)]
+    parts = split_methods(given) if sequences else [given]
+    scalars = [k for k in kinds if k in (int, float, str)]
+    if len(parts) == 1 and scalars:
+        return _scalar(given, scalars)
+    if not sequences:
+        return given
+    values = [_scalar(part, [float, str] if Any in elements else elements) for part in parts]
+    texts = any(isinstance(value, str) for value in values)
+    if texts and str in scalars and str not in elements and Any not in elements:
+        return given
+    return tuple(values) if any(typing.get_origin(k) is tuple for k in sequences) else values
+
+
+def _scalar(given: str, kinds: typing.Sequence[Any]) -> Any:
+    if int in kinds and is_whole(given.removeprefix("-")):
+        return int(given)
+    if float in kinds:
+        try:
+            return float(given)
+        except ValueError:
+            return given
+    return given
+
+
+# ---------------------------------------------------------------------- the command
+
+
+class KindCommand(TyperCommand):
+    """A command whose options stand under headings, and whose messages name its options."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> Any:
-        """Keep the words, which decide whose options there are."""
-        ctx.meta[_WORDS] = list(args)
+        """Name the option that an unknown one is called here."""
         try:
             return super().parse_args(ctx, args)
-        except _USAGE_ERROR as error:
+        except USAGE_ERROR as error:
             name = getattr(error, "option_name", None)
-            known = None if name is None else other_name(name, option_flags(self, ctx))
+            flags = [flag for p in self.get_params(ctx) for flag in p.opts]
+            known = None if name is None else new_name(name, flags)
             if known is not None:
                 error.message = f"No such option {name}; this command takes {known}"
                 error.possibilities = None
             raise
 
-    def get_params(self, ctx: Any) -> Any:
-        """The parameters, with those of the estimators put in when they are first asked for."""
-        if not hasattr(self, "declared"):
-            self.declared = list(self.params)
-            self.made: dict[tuple[str, ...], list[Any]] = {}
-        places = [at for at, _ in getattr(self.callback, "generated", [])]
-        chosen = list(zip(places, self.named_options(ctx), strict=True))
-        key = tuple(str(word) for _, o in chosen for word in (o.chosen, *o.classes))
-        if key not in self.made:
-            self.made[key] = [self._shown(p, [o.chosen for _, o in chosen]) for p in self.declared]
-            for position, options in reversed(chosen):
-                self.made[key][position:position] = options.parameters()
-        self.params = self.made[key]
-        return super().get_params(ctx)
-
-    def _shown(self, parameter: Any, chosen: list[str | None]) -> Any:
-        """A parameter, hidden if it is for other kinds than the one that was chosen."""
-        kinds = getattr(self.callback, "only", {}).get(parameter.name)
-        if kinds is None or not any(chosen) or any(word in kinds for word in chosen):
-            return parameter
-        hidden = copy.copy(parameter)
-        hidden.hidden = True
-        return hidden
-
     def format_options(self, ctx: Any, formatter: Any) -> None:
         """Write the options under headings, where the command has any."""
-        headings = dict(getattr(self.callback, "headings", {}))
+        headings = getattr(self.callback, "headings", {})
         if not headings:
             super().format_options(ctx, formatter)
             return
-        for options in self.named_options(ctx):
-            for name in options.flags:
-                headings[name] = "Learning" if name in options.learning else "Model"
-        headings |= dict.fromkeys(_LEARNING, "Learning")
-        sections: dict[str, list[tuple[str, str]]] = {
-            title: [] for title in ("Arguments", "Model", "Learning", "Data", "Output")
-        }
+        sections: dict[str, list[tuple[str, str]]] = {title: [] for title in HEADINGS}
         for parameter in self.get_params(ctx):
             record = parameter.get_help_record(ctx)
             if record is not None:
                 argument = parameter.param_type_name == "argument"
                 title = "Arguments" if argument else headings.get(parameter.name, "Output")
-                sections.setdefault(title, []).append(record)
+                sections[title].append(record)
         for title, records in sections.items():
             if records:
                 with formatter.section(title):
                     formatter.write_dl(records)
 
     def get_help(self, ctx: Any) -> str:
-        """The help, with no bar in its place; loading the classes may have shown one."""
+        """The help, without the progress bar that loading the classes may have shown."""
         text: str = super().get_help(ctx)
         hide_bars()
         return text
 
     def invoke(self, ctx: Any) -> Any:
-        """Call the function with the parameters that it declares; it reads the others in `ctx`.
-
-        Typer hands a function only the parameters that are in its signature.
-        """
-        names = {parameter.name for parameter in self.declared}
+        """Name options instead of parameters of Python in errors."""
         try:
-            return ctx.invoke(self.callback, **{n: v for n, v in ctx.params.items() if n in names})
+            return super().invoke(ctx)
         except KikuchiError as error:
             error.args = (with_flags(str(error), option_names(ctx)),)
             raise
 
-    def named_options(self, ctx: Any) -> list[EstimatorOptions]:
-        """The options of the estimators that the words of the command line name."""
-        words = ctx.meta.get(_WORDS, [])
-        return [o.named(words) for _, o in getattr(self.callback, "generated", [])]
 
-
-def fit_quietly(estimator: Any, *data: Any) -> Any:
-    """Fit; what there is to say is in `warnings_`, and shown once at the end."""
+def fit_quietly(fit: Any, *values: Any) -> Any:
+    """Fit without warnings on the screen: they are in `warnings_`, and shown once at the end."""
     import warnings
 
     with warnings.catch_warnings(action="ignore"), phase("fitting"):
-        return estimator.fit(*data)
+        return fit(*values)

@@ -1,83 +1,87 @@
-"""Warnings and errors of the library in the words of the command that was used.
-
-The library names parameters of Python (`raise max_iter`). A command declares which option gives
-which parameter (`cli.estimators.EstimatorOptions`); here its messages name the option
-(`raise --iterations`).
-"""
+"""Names of options: those that were removed, and options in messages about parameters of Python."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 _QUOTES = "'\""
-_SYNONYMS = (
-    ("--given", "--evidence"),
-    ("--out", "--output", "--table", "--json"),
-    ("--target", "--targets"),
-    ("--state", "--states"),
-    ("--report", "--plot"),
-    ("--seed", "--random-state"),
-    ("--iterations", "--max-iter", "--max-iterations", "--epochs", "--steps"),
-)
-"""Options with one meaning and several names in different commands."""
+_SIZES = ("--n-components", "--n-states", "--hidden-layer-sizes", "--n-mix")
+_LIMITS = ("--max-iter",)
+REMOVED_OPTIONS: dict[str, tuple[str, ...]] = {
+    "--given": ("--evidence",),
+    "--output": ("--out",),
+    "--targets": ("--target",),
+    "--label": ("--target",),
+    "--table": ("--out",),
+    "--random-state": ("--seed",),
+    **dict.fromkeys(
+        (
+            *("--hidden", "--n-hidden", "--features", "--n-features", "--components", "--layers"),
+            *("--sources", "--n-sources", "--state", "--states", "--chains", "--n-latent"),
+        ),
+        _SIZES,
+    ),
+    **dict.fromkeys(
+        (
+            *("--epochs", "--steps", "--iterations", "--rounds", "--passes", "--cycles"),
+            *("--max-iterations", "--n-iter"),
+        ),
+        _LIMITS,
+    ),
+    "--restarts": ("--n-init",),
+    "--rate": ("--learning-rate",),
+    "--batch": ("--batch-size",),
+    "--decay": ("--weight-decay",),
+    "--optimiser": ("--solver",),
+    "--optimizer": ("--solver",),
+    "--scheme": ("--posterior",),
+    "--covariance": ("--covariance-type",),
+    "--price": ("--C",),
+    "--double": ("--dtype",),
+}
+"""Options of earlier commands and of other libraries, and what they are called now."""
 _ADVICE = re.compile(r"(?:^|[;:,(] |\bor )(?:raise|lower|give|use|try|set|more|fewer)\b[^;:(]*")
 
 
-def option_names(context: Any) -> dict[str, str | None]:
-    """Options by the names of parameters in Python; None for those that the command lacks.
+def new_name(name: str, flags: Iterable[str]) -> str | None:
+    """The option of a command in place of one that it lacks; None if there is none.
 
-    A parameter that the command declares itself under the same name has its option.
+    >>> new_name("--given", ["--evidence", "--out"]), new_name("--batch_size", ["--batch-size"])
+    ('--evidence', '--batch-size')
     """
+    known, word = set(flags), name.replace("_", "-")
+    if word in known:
+        return word
+    return next((flag for flag in REMOVED_OPTIONS.get(word, ()) if flag in known), None)
+
+
+def option_names(context: Any) -> dict[str, str | None]:
+    """The options of the fields of an estimator by their names in Python, None where the command
+    has none; empty for commands that fit no estimator.
+    """
+    fields = getattr(context.command.callback, "python_names", ())
     own = {
         parameter.name: max(parameter.opts, key=len)
         for parameter in context.command.get_params(context)
         if parameter.param_type_name == "option"
     }
-    names: dict[str, str | None] = {}
-    for options in getattr(context.command, "named_options", lambda _: [])(context):
-        names |= options.flag_names()
-    return {name: flag or own.get(name) for name, flag in names.items()}
-
-
-def option_flags(command: Any, context: Any) -> dict[str, str | None]:
-    """Every option of a command by its own name and by that of the parameter in Python."""
-    flags: dict[str, str | None] = {
-        flag: flag for p in command.get_params(context) for flag in p.opts if flag.startswith("--")
-    }
-    python = option_names(context) if context.command is command else {}
-    return flags | {f"--{n.replace('_', '-')}": f for n, f in python.items() if f is not None}
-
-
-def other_name(name: str, flags: Mapping[str, str | None]) -> str | None:
-    """The option that a command has in place of one that it lacks, by which others call it.
-
-    >>> other_name("--evidence", {"--given": "--given", "--max-iter": "--iterations"})
-    '--given'
-    >>> other_name("--max-iter", {"--given": "--given", "--max-iter": "--iterations"})
-    '--iterations'
-    """
-    word = name.replace("_", "-")
-    if flags.get(word):
-        return flags[word]
-    for group in _SYNONYMS:
-        if word in group:
-            return next((flags[other] for other in group if other in flags), None)
-    return None
+    names = {name: own.get(name) for name in fields}
+    return names | ({"random_state": "--seed"} if fields else {})
 
 
 def with_flags(message: str, names: Mapping[str, str | None]) -> str:
     """The message with options in place of parameters of Python.
 
-    `name=value` and names with an underscore are parameters wherever they stand; a plain word is
+    `name=value` and names with an underscore are parameters wherever they occur; a plain word is
     one only where the message gives advice (raise, lower, give, use, try, set).
 
-    >>> names = {"max_iter": "--iterations", "tol": "--tol", "prior": "--prior", "form": None}
+    >>> names = {"max_iter": "--max-iter", "tol": "--tol", "prior": "--prior", "start": None}
     >>> with_flags("the prior is flat; raise max_iter or tol", names)
-    'the prior is flat; raise --iterations or --tol'
-    >>> with_flags("not stable: use prior='ard'; or form='square-root'", names)
-    "not stable: use --prior ard; or form='square-root' (in Python)"
+    'the prior is flat; raise --max-iter or --tol'
+    >>> with_flags("not stable: use prior='ard'; or start='random'", names)
+    "not stable: use --prior ard; or start='random' (in Python)"
     """
     if not names:
         return message

@@ -1,4 +1,4 @@
-"""The folder that `kikuchi ica` writes: all files, or none."""
+"""The folder that `kikuchi fit ica --folder` writes: all files, or none."""
 
 from __future__ import annotations
 

@@ -10,6 +10,7 @@ import typer
 from typer.core import TyperCommand, TyperGroup
 
 from kikuchi.cli.exit_codes import BAD_INPUT, OUTPUT_CLOSED
+from kikuchi.cli.lazy import LazyCommands
 from kikuchi.core.errors import KikuchiError, MissingExtraError
 from kikuchi.core.extras import extras_named, install
 from kikuchi.core.progress import CommandBar
@@ -19,18 +20,20 @@ SUMMARIES = {
     "info": "Describe a model and what exact inference would cost.",
     "infer": "Infer the marginals of all variables and log Z.",
     "query": "Answer a question: distributions given evidence.",
-    "predict": "Answer every case of a table.",
+    "predict": "Predict every case of a table.",
     "most-probable": "Find the most probable states given evidence, exactly.",
     "compare": "Compare methods on one model in one table.",
     "bounds": "Bound log Z from both sides, ever tighter, within a time.",
     "certify": "Tell whether belief propagation is sure to converge.",
     "learn": "Learn the parameters of a model from a table of data.",
-    "train": "Train a model on rows of data and save it.",
-    "patches": "Cut pictures or sounds into rows to learn from.",
-    "ica": "Find independent sources in recordings.",
-    "temporal": "Fit models in time, and filter, forecast and sample.",
-    "evaluate": "Tell how well a model explains rows of data.",
+    "fit": "Fit a model of any kind to data and save it.",
+    "models": "List the kinds of models that `kikuchi fit` takes.",
+    "evaluate": "Measure how well a model explains data.",
     "sample": "Draw rows from a model.",
+    "transform": "Compute the features or sources of rows by a fitted model.",
+    "filter": "Estimate the states of sequences by a fitted model.",
+    "forecast": "Forecast the steps after sequences by a fitted model.",
+    "patches": "Cut pictures or sounds into rows to learn from.",
     "generate": "Make a seeded model and write it to a file.",
     "convert": "Convert a model to another format.",
     "methods": "List the methods and their options.",
@@ -48,30 +51,12 @@ EXTERNAL = {"reproduce": "experiments"}
 `core.extras` that installs each."""
 
 
-class LazyCommands(dict[str, Any]):
-    """Commands by name, each loaded when it is first asked for."""
-
-    def __init__(self) -> None:
-        super().__init__(dict.fromkeys(SUMMARIES))
-
-    def __getitem__(self, name: str) -> Any:
-        if super().__getitem__(name) is None:
-            self[name] = _loaded(name)
-        return super().__getitem__(name)
-
-    def get(self, name: str, default: Any = None) -> Any:
-        """The command of a name, or `default`."""
-        if name in self:
-            return self[name]
-        return default
-
-    def values(self) -> Any:
-        """All commands."""
-        return {name: self[name] for name in self}.values()
-
-    def items(self) -> Any:
-        """All commands with their names."""
-        return {name: self[name] for name in self}.items()
+REMOVED = {
+    "train": "kikuchi fit KIND DATA -o MODEL",
+    "ica": "kikuchi fit ica DATA -o MODEL",
+    "temporal": "kikuchi fit KIND DATA -o MODEL, then kikuchi filter, forecast or sample MODEL",
+}
+"""Commands of earlier versions, and what replaces them."""
 
 
 def _loaded(name: str) -> Any:
@@ -80,6 +65,8 @@ def _loaded(name: str) -> Any:
         return _external(name)
     word = name.replace("-", "_")
     module = import_module(f"kikuchi.cli.commands.{word}")
+    if hasattr(module, "group"):
+        return module.group(name)
     if hasattr(module, "app"):
         group = typer.main.get_group(module.app)
         group.name = name
@@ -105,10 +92,10 @@ def _external(name: str) -> Any:
 
 
 def _command(name: str, function: Any) -> Any:
-    from kikuchi.cli.estimators import EstimatorCommand
+    from kikuchi.cli.estimators import KindCommand
 
     one = typer.Typer(add_completion=False, rich_markup_mode=None, pretty_exceptions_enable=False)
-    one.command(name, cls=EstimatorCommand)(function)
+    one.command(name, cls=KindCommand)(function)
     return typer.main.get_command(one)
 
 
@@ -117,7 +104,13 @@ class Commands(TyperGroup):
 
     def __init__(self, **attributes: Any) -> None:
         super().__init__(**attributes)
-        self.commands = LazyCommands()
+        self.commands = LazyCommands(SUMMARIES, _loaded)
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+        """Name the command that replaces a removed one."""
+        if args and args[0] in REMOVED:
+            raise KikuchiError(f"there is no command {args[0]}; use {REMOVED[args[0]]}")
+        return super().resolve_command(ctx, args)
 
     def list_commands(self, ctx: Any) -> list[str]:
         """Names of the commands, in the order of the help."""

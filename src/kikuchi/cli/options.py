@@ -7,19 +7,15 @@ of a command has one of the annotated types below.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
 
-def flag(spec: str, help: str, default: Any = None, *, only: Sequence[str] = ()) -> Any:
-    """An option as a field of a group: its names and metavar, such as `--out -o FILE`; `only` are
-    the kinds of models that take it, if it is not for all of them.
-    """
-    more = {"only": tuple(only)} if only else {}
-    return dataclasses.field(default=default, metadata={"typer": option(spec, help), **more})
+def flag(spec: str, help: str, default: Any = None) -> Any:
+    """An option as a field of a group: its names and metavar, such as `--out -o FILE`."""
+    return dataclasses.field(default=default, metadata={"typer": option(spec, help)})
 
 
 def option(spec: str, help: str, **more: Any) -> Any:
@@ -41,7 +37,14 @@ Model = Annotated[
 Format = Annotated[
     str | None, option("--format F", "Format of the model: uai, bif, net ...  [by its ending]")
 ]
+ROWS_OR_STATES = (
+    "Rows of states of a graph, or data as the kind of the fitted model takes them: .csv, .tsv, "
+    ".parquet, .npy, .npz, ..."
+)
 DataFile = Annotated[str, argument("DATA", "Rows of states: .csv, .tsv, .parquet, .npy or .npz.")]
+FittedModel = Annotated[
+    str, argument("MODEL", "Fitted model (.safetensors), as `kikuchi fit` writes it.")
+]
 Evidence = Annotated[
     str | None,
     option(

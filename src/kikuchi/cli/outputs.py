@@ -168,3 +168,44 @@ def finite(value: Any) -> Any:
     if hasattr(value, "tolist"):
         return finite(value.tolist())
     return value
+
+
+def write_columns(out: Path, names: list[str], rows: Any) -> None:
+    """Rows of numbers as .csv, with the names of the columns if there are any, or as .npz."""
+    import csv
+
+    import numpy as np
+
+    from kikuchi.core.text import spreadsheet_cell
+
+    if suffix_of(out) == ".npz":
+        arrays: dict[str, Any] = {"data": rows}
+        with atomic_write(out, "wb") as binary:
+            np.savez(binary, **arrays)
+        return
+    with atomic_write(out) as file:
+        if names:
+            head = [spreadsheet_cell(name) for name in names]
+            csv.writer(file, lineterminator="\n").writerow(head)
+        np.savetxt(file, rows, delimiter=",", fmt="%.9g")
+
+
+def write_cells(out: Path, names: list[str], columns: list[Any]) -> None:
+    """Columns of numbers or texts as .csv."""
+    import csv
+
+    from kikuchi.core.text import spreadsheet_cell
+
+    with atomic_write(out) as file:
+        writer = csv.writer(file, lineterminator="\n")
+        writer.writerow([spreadsheet_cell(name) for name in names])
+        for row in zip(*columns, strict=True):
+            writer.writerow(
+                [spreadsheet_cell(x) if isinstance(x, str) else f"{x:.9g}" for x in row]
+            )
+
+
+def check_table_suffix(out: Path, *known: str) -> None:
+    """Refuse a kind of table that is not written."""
+    if suffix_of(out) not in known or out.name.lower().endswith(".gz"):
+        raise KikuchiError(f"{out}: the answer is written as {' or '.join(known)}")

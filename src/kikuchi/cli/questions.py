@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 Observations = Annotated[
     list[str] | None,
     option(
-        "--given -g E",
+        "--evidence -e E",
         'Observations such as "dysp=yes,smoke=no", or a file; x=0.3:0.7 is an observed marginal. '
         "May be repeated.",
     ),
@@ -30,7 +30,7 @@ LikelihoodTexts = Annotated[
 def evidence_of(
     graph: FactorGraph, words: list[str] | None
 ) -> tuple[dict[int, int], dict[int, list[float]]]:
-    """Observed states and observed marginals of all `--given`."""
+    """Observed states and observed marginals of all `--evidence`."""
     from kikuchi.cli.inputs import load_evidence
 
     states: dict[int, int] = {}

@@ -1,4 +1,4 @@
-"""Rows of numbers as `kikuchi train` takes them: read, scaled, checked, and divided for testing."""
+"""Rows of numbers for `kikuchi fit`: read, scaled, checked, and divided for testing."""
 
 from __future__ import annotations
 
@@ -15,6 +15,15 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from kikuchi.core.tables import Table
+    from kikuchi.training.kinds import Kind
+    from kikuchi.training.workflow import DataSet
+
+
+def one_file(data: list[str]) -> str:
+    """The one file of rows; several are refused."""
+    if len(data) > 1:
+        raise DataError(f"this kind of model takes one file of rows, got {len(data)}")
+    return data[0]
 
 
 class TrainingRows(NamedTuple):
@@ -73,21 +82,26 @@ class RowOptions:
         steps = {"divide": self.divide, "threshold": self.threshold}
         return {name: value for name, value in steps.items() if value is not None}
 
-    def read(self, path: str, visible: str, seed: int) -> TrainingRows:
-        """The rows of a file, within the range of the visible units."""
-        from kikuchi.boltzmann.units import parse_units
-        from kikuchi.cli.inputs import image_shape
-        from kikuchi.plots.images import square_shape
-        from kikuchi.training.rows import check_values
+    def read(self, kind: Kind, estimator: Any, data: list[str], seed: int) -> DataSet:
+        """The rows of a file for a fit."""
+        from kikuchi.training.workflow import DataSet
 
-        values, names = self._columns(path)
-        values = self._scaled(values)
-        units = parse_units(visible)
-        advice = f"of {units.name} units; use --divide, --threshold or rbm with --visible gaussian"
-        check_values(values, units.limits, advice, name=path, first=1)
-        pixels = values.shape[1]
-        shape = square_shape(pixels) if self.image is None else image_shape(self.image, pixels)
-        return TrainingRows(*self._divided(values, seed), shape, names)
+        path = one_file(data)
+        rows, held_out, shape, names = self.read_numbers(path, seed)
+        return DataSet(path, rows, held_out=held_out, names=names, shape=shape, seed=seed)
+
+    def read_for(
+        self, kind: Kind, estimator: Any, model: str, data: list[str], *, gaps: bool = False
+    ) -> DataSet:
+        """The rows of a file for a fitted model, prepared as those that it learnt from."""
+        from kikuchi.training.workflow import DataSet
+
+        path, prepared = one_file(data), RowOptions.of(estimator)
+        rows, _, shape, names = prepared.read_numbers(path, 0, gaps=gaps)
+        if hasattr(rows, "preparation"):
+            estimator.check_patches(rows)
+        values = checked_columns(estimator, model, path, rows, names)
+        return DataSet(source_text(estimator, path), values, names=names, shape=shape)
 
     def read_numbers(self, path: str, seed: int, *, gaps: bool = False) -> TrainingRows:
         """The rows of a file with any numbers; patches keep how they were prepared.
@@ -162,6 +176,10 @@ class RowOptions:
         table, kept = self._kept(path)
         return None if table.names is None else [table.names[k] for k in kept]
 
+    def width(self, path: str) -> int:
+        """The number of columns of a file that are kept."""
+        return len(self._kept(path)[1])
+
     def _columns(self, path: str, *, gaps: bool = False) -> tuple[NDArray[Any], list[str] | None]:
         """The columns that are kept, all of numbers, complete but for `gaps`; and their names, if
         any.
@@ -233,6 +251,136 @@ class RowOptions:
             return values, None
         order = generator(seed).permutation(len(values))
         return values[np.sort(order[kept:])], values[np.sort(order[:kept])]
+
+
+@dataclass(frozen=True)
+class LabelledRowOptions(RowOptions):
+    """The same, with a column to predict."""
+
+    target: str | None = flag("--target COLUMN", "Column to predict: needed.")
+
+    def read(self, kind: Kind, estimator: Any, data: list[str], seed: int) -> DataSet:
+        """The rows of a file and the column to predict, for a fit."""
+        from kikuchi.training.workflow import DataSet
+
+        path = one_file(data)
+        if self.target is None:
+            raise DataError(f"{kind.name} predicts a column: give its name as --target")
+        classes = "classes" in kind.gives
+        table = self.read_target(path, self.target, seed, classes=classes)
+        y, held_out_y = table.y, table.held_out_y
+        if classes:
+            y, held_out_y = class_codes(y, held_out_y, f"--target {self.target}")
+        return DataSet(
+            path, table.x, y, table.held_out, held_out_y, table.input_names,
+            target=table.names[-1], columns=table.names, seed=seed,
+        )  # fmt: skip
+
+    def read_for(
+        self, kind: Kind, estimator: Any, model: str, data: list[str], *, gaps: bool = False
+    ) -> DataSet:
+        """The inputs and the column to predict for a fitted model.
+
+        The target is the column beside those learnt from; without names it is where it was in the
+        training, or the last. A file with the inputs only has no target.
+        """
+        from kikuchi.training.workflow import DataSet
+
+        path, options = one_file(data), RowOptions.of(estimator)
+        columns = list(getattr(estimator, "columns_", ()))  # the target is the last
+        numbered = sorted(columns) == sorted(map(str, range(len(columns))))
+        named = [] if numbered else columns
+        learnt = named[:-1] or [str(name) for name in getattr(estimator, "feature_names_in_", ())]
+        names, target = options.column_names(path), columns[-1] if columns and numbered else "-1"
+        width = len(names) if names is not None else options.width(path)
+        if width == estimator.n_features_in_:
+            rows, _, _, found = options.read_numbers(path, 0)
+            values = checked_columns(estimator, model, path, rows, found, learnt)
+            return DataSet(source_text(estimator, path), values, names=found)
+        if learnt and names is not None:
+            others = [name for name in names if name not in learnt]
+            if len(others) != 1 or (named and others != named[-1:]):
+                raise other_columns(path, model, named or learnt)
+            target = others[0]
+        classes = "classes" in kind.gives
+        table = options.read_target(path, target, 0, classes=classes)
+        inputs = checked_columns(estimator, model, path, table.x, table.input_names, learnt)
+        column = f"{'the last column, ' if target == '-1' else 'column '}{table.names[-1]}"
+        y = known_labels(estimator.classes_, table.y, f"{path}: {column}") if classes else table.y
+        return DataSet(
+            source_text(estimator, path), inputs, y, names=table.input_names, target=column,
+            columns=table.names,
+        )  # fmt: skip
+
+
+def class_codes(y: Any, held_out: Any, where: str) -> tuple[Any, Any]:
+    """Labels of classes: names, or whole numbers."""
+    import numpy as np
+
+    if y.dtype.kind in "US":
+        return y, held_out
+    every = y if held_out is None else np.append(y, held_out)
+    if np.any(every != np.round(every)):
+        raise DataError(f"{where}: classes are names or whole numbers, and this column has neither")
+    return y.astype(np.int64), None if held_out is None else held_out.astype(np.int64)
+
+
+def known_labels(known: Any, labels: Any, where: str) -> Any:
+    """Labels of the kind of those learnt, some of which were learnt."""
+    import numpy as np
+
+    from kikuchi.training.workflow import label_texts
+
+    texts = known.dtype.kind in "US"
+    if texts and labels.dtype.kind not in "US":
+        labels = np.array(label_texts(labels))  # rows of classes that are all named by numbers
+    if texts != (labels.dtype.kind in "US") or not np.isin(labels, known).any():
+        shown = ", ".join(label_texts(known[:8])) + (" ..." if len(known) > 8 else "")
+        first = label_texts(labels[:1])[0]
+        raise DataError(f"{where}: '{first}' is none of the classes learnt ({shown})")
+    return labels
+
+
+def source_text(estimator: Any, data: str) -> str:
+    """A file, and what is done to its values because it was done to those of the training."""
+    words = {"divide": "divided by {:g}", "threshold": "1 from {:g} up"}
+    steps = getattr(estimator, "row_scaling_", {})
+    told = [words[name].format(value) for name, value in steps.items() if name in words]
+    return f"{data} ({', '.join(told)}, as in training)" if told else data
+
+
+def checked_columns(
+    estimator: Any,
+    model: str,
+    data: str,
+    rows: Any,
+    names: list[str] | None,
+    learnt: list[str] | None = None,
+) -> Any:
+    """The columns that a model learnt from, in its order where both have names; `learnt` are those
+    of the model, if not its `feature_names_in_`.
+
+    The estimator is left without the names, as it is given arrays from now on.
+    """
+    import numpy as np
+
+    values = np.asarray(rows)
+    own_names = [str(name) for name in vars(estimator).pop("feature_names_in_", ())]
+    wanted_names = own_names if learnt is None else learnt
+    if names is not None and wanted_names and len(names) == len(wanted_names):
+        if set(names) != set(wanted_names):
+            raise other_columns(data, model, wanted_names)
+        values = values[:, [names.index(name) for name in wanted_names]]
+    wanted = getattr(estimator, "n_features_in_", values.shape[1])
+    if values.shape[1] != wanted:
+        raise DataError(f"{data}: {values.shape[1]} columns, but {model} has {wanted}")
+    return values
+
+
+def other_columns(data: str, model: str, wanted: list[str]) -> DataError:
+    """The error for a file with other columns than those of a model."""
+    shown = ", ".join(wanted[:8]) + (" ..." if len(wanted) > 8 else "")
+    return DataError(f"{data}: other columns than those of {model} ({shown})")
 
 
 def _complete(

@@ -87,13 +87,15 @@ def _exchange(
     moves: ChainMoves,
     parameters: Any,
     path: RadialMap,
-    z: Any,
+    chains: tuple[Any, Any],
     betas: Any,
-    sizes: Any,
     key: Any,
     sweeps: int,
 ) -> Any:
-    """Replicas (temperatures, chains, columns) that move and then exchange with a neighbour."""
+    """Replicas that move and then exchange with a neighbour.
+
+    `chains` are the replicas (temperatures, chains, columns) and the step size of each temperature.
+    """
     replicas = len(betas)
 
     def potential(beta: Any, at: Any) -> Any:
@@ -117,7 +119,7 @@ def _exchange(
         swap = jnp.log(draws) < gain
         return jnp.where(swap[..., None], z[partner], z), sizes
 
-    return lax.fori_loop(0, sweeps, sweep, (z, sizes))
+    return lax.fori_loop(0, sweeps, sweep, chains)
 
 
 def annealed_log_z(
@@ -206,7 +208,7 @@ class _Annealing(AnnealedBatches):
         """The bracket of all finished batches."""
         return bracket(
             self.log_z_base,
-            *self.weights,
+            self.weights,
             self.confidence,
             exact_starts=self.square is not None,
             stopped=self.run.stopped,
@@ -263,13 +265,13 @@ class _Annealing(AnnealedBatches):
             at = np.searchsorted(self.betas[1:], betas).clip(0, len(self.sizes) - 1)
             start = jnp.broadcast_to(jnp.asarray(z, self.dtype), (self.replicas, *z.shape))
             self.tempered = (start, jnp.asarray(self.sizes[at], self.dtype))
-        z, sizes = self.tempered
+        chains, inside = self.tempered, jnp.asarray(betas, self.dtype)
         for _ in range(0, self.burn_in, _PIECE):
-            z, sizes = _exchange(
-                self.energy, self.moves, self.parameters, self.path, z,
-                jnp.asarray(betas, self.dtype), sizes, self._next_key(), sweeps=_PIECE,
+            chains = _exchange(
+                self.energy, self.moves, self.parameters, self.path, chains, inside,
+                self._next_key(), sweeps=_PIECE,
             )  # fmt: skip
             if self.run.clock.expired:
                 break
-        self.tempered = (z, sizes)
-        return z[-1]
+        self.tempered = chains
+        return chains[0][-1]

@@ -1,7 +1,4 @@
-"""`EnergyModel`: any energy as an estimator.
-
-Reference: TEH-M12.
-"""
+"""`EnergyModel`: any energy as an estimator (TEH-M12)."""
 
 from __future__ import annotations
 
@@ -23,6 +20,7 @@ from kikuchi.core.progress import phase, silent
 from kikuchi.core.run import Run
 from kikuchi.core.seeds import Seed, generator
 from kikuchi.core.trace import Trace
+from kikuchi.energy import kinds
 from kikuchi.energy.annealing import annealed_log_z
 from kikuchi.energy.defaults import AUTO, FEW_COLUMNS, LINEAR, NETWORK, Recipe, recipe
 from kikuchi.energy.energies import (
@@ -54,18 +52,18 @@ from kikuchi.training.optimiser import Optimiser, Sgd, parse_optimiser, precisio
 from kikuchi.training.trainer import COMPLETE, limited_threads
 from kikuchi.training.updates import loss_of
 
-_MOST_HELD_OUT = (
-    1000  # score matching takes one derivative per column where features are not linear
-)
+_MOST_HELD_OUT = 1000  # score matching takes one derivative per column
 _START_SHARE = 0.5  # of the time limit, which the search for first filters may take
 _FIRST_ROWS, _CHECKED = 100, 5000  # rows at which energies of ours, and those of users, are tried
 _COLLAPSED = 1e-3  # a shape that has lost its expert's influence
 _BELOW_NORMAL = "the log-density is below that of a normal distribution"
+_OVERFITS = "it overfits: give fewer epochs or features, or more rows"
 _SURE = 3.0  # standard errors by which it must be
 _SHORT: dict[str, Any] = {  # of the bracket by which a fit is judged
     "betas": 300, "chains": 60, "burn_in": 60, "replicas": 8, "batches": 3, "width": 0.2,
 }  # fmt: skip
-_FEWEST_JUDGED = 20  # held-out rows
+_FEWEST_JUDGED = 10  # held-out rows
+_JUDGES_OF_NETWORK = 40  # held-out rows, where there are ten times as many
 _BASE_ROWS = 5000  # white rows that are kept for the base of annealed importance sampling
 
 
@@ -92,20 +90,21 @@ class EnergyModel(FeatureTransformer, TrainedEstimator):
     found, and a density below that of one normal distribution is reported.
 
     >>> rows = np.random.default_rng(0).laplace(size=(1000, 2))
-    >>> model = EnergyModel("linear:expert=logistic", 2, learner="exact", epochs=20, random_state=0)
+    >>> model = EnergyModel("linear:expert=logistic", 2, learner="exact", max_iter=20)
     >>> model.fit(rows).log_z().width
     0.0
     >>> model.transform(rows).shape, model.sample(3, random_state=0).shape
     ((1000, 2), (3, 2))
     """
 
+    kind = kinds.DENSITY
     model_class: ClassVar[Any] = EnergyParameters
 
     energy: str | Callable[..., Any] = option(
         AUTO,
         "Energy: auto, a text such as linear:expert=logistic, or a function of parameters, rows.",
     )
-    n_features: int | None = option(
+    n_components: int | None = option(
         None, "Number of features; none: one per white column, or 32 of a network.", low=1
     )
     _: KW_ONLY
@@ -121,15 +120,18 @@ class EnergyModel(FeatureTransformer, TrainedEstimator):
         "rows a column), along rows of the data (rows), or random directions (random).",
     )
     whiten: str = option("zca", "Whitening of the rows: zca, pca or none.")
-    n_components: int | None = option(None, "Principal components kept, as columns of pca.", low=1)
+    pca_components: int | None = option(
+        None, "Principal components kept, as columns of pca.", low=1
+    )
     validation_fraction: float = option(
         0.05,
-        "Fraction of the rows held out (1000 at most), on which score matching judges.",
+        "Fraction of the rows held out (1000 at most; with a network by default 40 or a tenth of "
+        "the rows at least), which measure score matching and are compared with a normal density.",
         low=0,
         below=1,
     )
-    learning_rate: float = option(0.01, "First rate of the updates.", above=0)
-    optimiser: str = option(
+    learning_rate: float = option(0.01, "Initial learning rate.", above=0)
+    solver: str = option(
         AUTO, 'Optimiser: auto (adam of a network, else sgd), "sgd", or one of optax.'
     )
     schedule: str = option(
@@ -137,7 +139,7 @@ class EnergyModel(FeatureTransformer, TrainedEstimator):
         "Learning rate: auto (cosine of a network, else constant), constant, linear, cosine, "
         '"exponential:factor=0.95", "inverse-time:decay=0.05" or "warmup-cosine".',
     )
-    epochs: int | None = option(  # type: ignore[assignment]
+    max_iter: int | None = option(  # type: ignore[assignment]
         None,
         "Passes over the rows, each in an order of its own; none: 10, or about 3000 updates of a "
         "network.",
@@ -178,7 +180,7 @@ class EnergyModel(FeatureTransformer, TrainedEstimator):
     def _optimiser(self, schedule: str) -> Optimiser:
         """That of the options, or of the recipe: momentum is for sgd."""
         schedule = self._chosen.schedule if schedule == AUTO else schedule
-        if self.optimiser != AUTO:
+        if self.solver != AUTO:
             return super()._optimiser(schedule)
         named = parse_optimiser(self._chosen.optimiser)
         shared: dict[str, Any] = {"momentum": self.momentum} if isinstance(named, Sgd) else {}
@@ -186,7 +188,7 @@ class EnergyModel(FeatureTransformer, TrainedEstimator):
         return replace(named, schedule=schedule, **shared)
 
     def _epochs(self, rows: Any) -> int:
-        return self.epochs or self._chosen.epochs(len(rows), self.batch_size)
+        return self.max_iter or self._chosen.epochs(len(rows), self.batch_size)
 
     def check_patches(self, patches: Patches) -> None:
         """Refuse `patches` that were whitened otherwise than those learnt from."""
@@ -207,9 +209,9 @@ class EnergyModel(FeatureTransformer, TrainedEstimator):
         if reset:
             if len(rows) < 2:
                 raise DataError("1 sample cannot be learnt from; give at least 2 rows")
-            kind, components = self.whiten, self.n_components
+            kind, components = self.whiten, self.pca_components
             if components is not None and kind == "none":
-                raise MethodError("n_components are those of a whitening: give whiten='pca'")
+                raise MethodError("pca_components are those of a whitening: give whiten='pca'")
             self.preparation_ = X.preparation if isinstance(X, Patches) else None
             if self.preparation_ is not None and components is None and kind != "none":
                 # patches without their means vary in one direction less than they have columns
@@ -235,7 +237,7 @@ class EnergyModel(FeatureTransformer, TrainedEstimator):
                 raise MethodError(
                     f"parameters are for energies that are functions, not {energy.text}"
                 )
-            features = self.n_features or self._chosen.features or columns
+            features = self.n_components or self._chosen.features or columns
             values = energy.initial(columns, features, rng)
             if self._start not in STARTS:
                 raise MethodError(f"start is {', '.join(STARTS)}, got {self.start!r}")
@@ -330,6 +332,8 @@ class EnergyModel(FeatureTransformer, TrainedEstimator):
         self.__dict__.pop("log_z_", None)  # that of the model before
         clock = Budget(seconds=self.seconds).start()
         count = min(round(self.validation_fraction * len(rows)), _MOST_HELD_OUT)
+        if self._chosen is NETWORK and count:  # few training rows cannot judge a network
+            count = max(count, min(_JUDGES_OF_NETWORK, len(rows) // 10))
         order = rng.permutation(len(rows)) if count else np.arange(len(rows))
         self._held_out = rows[order[:count]] if count else None
         super()._train(model, rows[order[count:]] if count else rows, rng, *arguments)
@@ -383,7 +387,7 @@ class EnergyModel(FeatureTransformer, TrainedEstimator):
         if few and named and self._chosen is not NETWORK and not callable(self.energy):
             return "leave energy and learner out: so few columns are then learnt by a network"
         if not self.is_square:
-            return "give more epochs or features, or another energy or learner"
+            return "raise max_iter or n_components, or another energy or learner"
         learner = LEARNERS.parse(self._learner)
         if isinstance(learner, ScoreLearner):
             return (
@@ -393,7 +397,7 @@ class EnergyModel(FeatureTransformer, TrainedEstimator):
             )
         if learner.name != "exact":
             return "use learner='exact', which ascends the likelihood"
-        return "use another expert or start, more epochs, or a lower learning_rate"
+        return "use another expert or start, a larger max_iter, or a lower learning_rate"
 
     # ------------------------------------------------------------------ answers
 
@@ -473,17 +477,15 @@ class EnergyModel(FeatureTransformer, TrainedEstimator):
             return LogZ.exact(float(square.log_z(self._values)))
 
     def _judge_density(self, found: LogZ) -> None:
-        """Warn if one normal distribution describes training or held-out rows better than the
-        model.
-        """
+        """Warn if one normal distribution describes training or held-out rows better."""
         self.warnings_ = [text for text in self.warnings_ if not text.startswith(_BELOW_NORMAL)]
-        told = self._below_normal(found, self._base_rows, "training row")
+        below, remedy = self._below_normal(found, self._base_rows, "training row"), self._remedy()
         held = getattr(self, "_held_out", None)
-        if told is None and held is not None and len(held) >= _FEWEST_JUDGED:
-            told = self._below_normal(found, held, "held-out row")
-        if told is not None:
-            self.warnings_.append(told)
-            warn_caller(f"{type(self).__name__}: {told}", ConvergenceWarning)
+        if below is None and held is not None and len(held) >= _FEWEST_JUDGED:
+            below, remedy = self._below_normal(found, held, "held-out row"), _OVERFITS
+        if below is not None:
+            self.warnings_.append(f"{below}; {remedy}")
+            warn_caller(f"{type(self).__name__}: {self.warnings_[-1]}", ConvergenceWarning)
 
     def _below_normal(self, found: LogZ, rows: NDArray[Any], what: str) -> str | None:
         """By how much the model is below one normal distribution on these rows, if it surely is."""
@@ -497,7 +499,7 @@ class EnergyModel(FeatureTransformer, TrainedEstimator):
         constant = self.whitening_.log_det
         return (
             f"{_BELOW_NORMAL}: {np.mean(ours) + constant:.4g} nats per {what}, "
-            f"{np.mean(normal) + constant:.4g} of one normal distribution; {self._remedy()}"
+            f"{np.mean(normal) + constant:.4g} of one normal distribution"
         )
 
     @property
@@ -510,7 +512,7 @@ class EnergyModel(FeatureTransformer, TrainedEstimator):
         it was not).
 
         Where the whitening has dropped directions it is the density within those kept, which
-        cannot be compared for different `n_components`.
+        cannot be compared for different `pca_components`.
         """
         white = self._white(X)
         found = self.log_z_ if hasattr(self, "log_z_") else self.log_z()
@@ -565,8 +567,7 @@ class EnergyModel(FeatureTransformer, TrainedEstimator):
         if callable(self.energy):
             raise MethodError("a model whose energy is a function of yours cannot be saved")
         arrays, facts, about = super()._fitted_state()
-        arrays |= prefixed(self.whitening_.arrays(), "whitening")
-        arrays["base_rows"] = self._base_rows
+        arrays |= prefixed(self.whitening_.arrays(), "whitening") | {"base_rows": self._base_rows}
         about["whitening"] = self.whitening_.facts()
         if self.preparation_ is not None:
             arrays |= prefixed(self.preparation_.arrays(), "preparation")

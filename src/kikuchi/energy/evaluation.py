@@ -2,21 +2,27 @@
 
 from __future__ import annotations
 
+import dataclasses
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from kikuchi.core.answer import attributes
 from kikuchi.core.arrays import Array
-from kikuchi.core.errors import MethodError
+from kikuchi.core.errors import DataError, MethodError
+from kikuchi.core.options import option
+from kikuchi.core.page import Sections, Tile
 from kikuchi.energy.defaults import AUTO
 from kikuchi.energy.estimator import EnergyModel
 from kikuchi.energy.expert_ica import ExpertICA
 from kikuchi.energy.filters import GaborFits, TimeFrequency, fit_gabors, time_frequency
+from kikuchi.energy.preparation import Patches
+from kikuchi.energy.transposed import prepare_transposed
 from kikuchi.training.answer import RowsAnswer, log_z_text
+from kikuchi.training.workflow import DataSet, LogZSettings, Workflow
 
 _MOST_JUDGED = 2000  # rows of which densities and score-matching losses are measured
 _SMALLEST_SIDE = 6  # pixels: below, every filter is near some Gabor function
@@ -32,6 +38,8 @@ class EnergyEvaluation(RowsAnswer):
     patches, or samples of windows; None for other rows. Of a `transposed` model the rows are
     pixels, and its filters are shown as what they answer at all pixels.
     """
+
+    subtitle: ClassVar[str] = "An energy-based model trained on rows of data"
 
     estimator: EnergyModel
     source: str
@@ -108,6 +116,18 @@ class EnergyEvaluation(RowsAnswer):
             facts.append(("of a normal distribution", f"{self.gaussian:.3f}"))
         return facts
 
+    def tiles(self) -> list[Tile]:
+        """Features, Gabor fits and densities."""
+        from kikuchi.energy.figures import model_tiles
+
+        return model_tiles(self)
+
+    def figures(self) -> Sections:
+        """Filters, samples beside data, and how the training went."""
+        from kikuchi.energy.figures import model_figures
+
+        return model_figures(self)
+
     def to_dict(self) -> dict[str, Any]:
         """Plain data for JSON."""
         e = self.estimator
@@ -153,7 +173,7 @@ def evaluate(
     pixels of images of this `shape`.
 
     >>> rows = np.random.default_rng(0).laplace(size=(500, 3))
-    >>> model = ExpertICA(expert="logistic", learner="exact", epochs=5, random_state=0).fit(rows)
+    >>> model = ExpertICA(expert="logistic", learner="exact", max_iter=5, random_state=0).fit(rows)
     >>> found = evaluate(model, rows, log_z="exact")
     >>> found.likelihood[0] == found.likelihood[1] > found.gaussian
     True
@@ -195,3 +215,59 @@ def _measured_log_z(estimator: EnergyModel, method: str) -> dict[str, Any]:
     found = estimator.log_z_ if hasattr(estimator, "log_z_") else estimator.log_z()
     told: dict[str, Any] = {"method": "exact" if found.stopped == "exact" else "ais"}
     return told | attributes(found, "estimate lower upper confidence reliable warnings")
+
+
+@dataclass
+class EnergyFitSettings(LogZSettings):
+    """Further options of `kikuchi fit energy`."""
+
+    transposed: bool = option(False, "Pixels are the rows and images the columns.")
+
+
+class EnergyWorkflow(Workflow):
+    """Energy models learn from rows or patches, and are measured by densities and filters."""
+
+    settings: ClassVar[Any] = EnergyFitSettings
+
+    def check(self, estimator: Any, settings: Any) -> None:
+        """Refuse other words of --log-z."""
+        settings.check()
+
+    def fit(self, estimator: Any, data: DataSet, settings: Any) -> Any:
+        """Fit to the rows, or to the pixels of images."""
+        if settings.transposed:
+            if data.held_out is not None:
+                raise DataError(
+                    "--hold-out keeps images, and --transposed learns from pixels: leave it out"
+                )
+            rows = data.rows.undone() if isinstance(data.rows, Patches) else data.rows
+            data.rows, data.names = prepare_transposed(rows, estimator), None
+        return super().fit(estimator, data, settings)
+
+    def measure(self, estimator: Any, data: DataSet, settings: Any) -> EnergyEvaluation:
+        """Measure the model on rows held out, or else on its own."""
+        return evaluate(
+            estimator, np.asarray(data.rows), data.held_out, log_z=settings.log_z,
+            shape=data.shape, source=data.source, transposed=settings.transposed,
+        )  # fmt: skip
+
+    def score(self, estimator: Any, data: DataSet) -> EnergyEvaluation:
+        """Measure the model on other rows, with its log Z."""
+        estimator.log_z(seconds=data.seconds)
+        rows = np.asarray(data.rows)
+        return evaluate(
+            estimator, rows, log_z="ais", shape=data.shape, source=data.source, new=True
+        )
+
+    def how_drawn(self, estimator: Any) -> str:
+        """Return that rows are exact draws of square models, else states of chains."""
+        chains = "chains of a sampler, not independent of their start"
+        return "exact" if estimator.is_square else chains
+
+    def bundle(self, estimator: Any, rows: Any, model: str) -> Patches | None:
+        """Return patches, where those of the fit say how they were prepared."""
+        told = estimator.preparation_
+        if told is None:
+            return None
+        kept = dataclasses.replace(told, drawn=0, flat=0, rows=len(rows), sources=(model,))
+        return Patches(np.asarray(rows, dtype=np.float32), kept)

@@ -13,6 +13,7 @@ import numpy as np
 from kikuchi.core.arrays import Array
 from kikuchi.core.errors import MethodError
 from kikuchi.core.options import option
+from kikuchi.energy import kinds
 from kikuchi.energy.energies import ENERGIES, Energy, LinearExperts, shapes_of
 from kikuchi.energy.estimator import EnergyModel
 
@@ -25,11 +26,12 @@ class ExpertICA(EnergyModel):
     found by one pass forward.
 
     >>> rows = np.random.default_rng(0).laplace(size=(1000, 2)) @ [[1.0, 0.5], [0.2, 1.0]]
-    >>> model = ExpertICA(n_features=4, epochs=2, random_state=0).fit(rows)
+    >>> model = ExpertICA(n_components=4, max_iter=2, random_state=0).fit(rows)
     >>> model.filters_.shape, model.shapes_.shape
     ((4, 2), (4,))
     """
 
+    kind = kinds.EXPERTS
     energy: str = option(
         "linear",
         "Energy of the features: linear (linear:contrast=12 for patches and sounds), topographic, "
@@ -47,13 +49,13 @@ class ExpertICA(EnergyModel):
         "First filters: independent components (ica; rows where there are fewer than ten rows a "
         "column), along rows of the data (rows), or random directions (random).",
     )
-    optimiser: str = option("sgd", 'Optimiser: "sgd", or one of optax such as "adam:b1=0.8".')
+    solver: str = option("sgd", 'Optimiser: "sgd", or one of optax such as "adam:b1=0.8".')
     schedule: str = option(
         "constant",
         'Learning rate: "constant", "linear", "cosine", "exponential:factor=0.95", '
         '"inverse-time:decay=0.05" or "warmup-cosine".',
     )
-    epochs: int = option(10, "Passes over the rows, each in an order of its own.", low=1)
+    max_iter: int = option(10, "Number of passes over the rows, each shuffled.", low=1)
 
     judged_columns: ClassVar[int] = 0
 

@@ -24,6 +24,7 @@ from kikuchi.core.errors import DataError
 from kikuchi.core.interrupts import safe_interrupts
 from kikuchi.core.options import option
 from kikuchi.core.seeds import generator
+from kikuchi.flows import kinds
 from kikuchi.flows.densities import (
     BaseFloor,
     FlowDensity,
@@ -39,7 +40,7 @@ from kikuchi.flows.preparation import padded, prepare
 from kikuchi.flows.start import GaussianStart, gaussian_log_density, gaussian_start
 from kikuchi.training.checkpoint import Arrays, read_labels
 from kikuchi.training.estimator import validate_data
-from kikuchi.training.trainer import limited_threads
+from kikuchi.training.trainer import Validation, limited_threads
 
 CANDIDATES = (1, 2, 3, 5, 8, 12, 16, 20)
 """Components of each class that are tried where their number is to be chosen."""
@@ -71,17 +72,18 @@ class FlowClassifier(ClassifierMixin, FlowOptions):  # type: ignore[misc]
     >>> rng = np.random.default_rng(0)
     >>> X, y = rng.normal(size=(200, 2)), np.repeat(["a", "b"], 100)
     >>> X[100:] += 4.0
-    >>> model = FlowClassifier(flow="coupling:layers=1,width=4", epochs=2, random_state=0)
+    >>> model = FlowClassifier(flow="coupling:layers=1,width=4", max_iter=2, random_state=0)
     >>> model.fit(X, y).score(X, y) > 0.95
     True
 
     Reference: LIU-X6.
     """
 
+    kind = kinds.CLASSIFIER
     n_components: int | None = option(
         None,
-        "Gaussians (form latent) or flows (form mixture) of each class; none: chosen by held-out "
-        "rows.",
+        "Gaussians (density latent) or flows (density mixture) of each class; none: chosen by "
+        "held-out rows.",
         low=1,
     )
     flow: str = option(
@@ -89,7 +91,7 @@ class FlowClassifier(ClassifierMixin, FlowOptions):  # type: ignore[misc]
         "Bijection: coupling, spline, autoregressive, affine or image.",
     )
     _: KW_ONLY
-    form: Literal["mixture", "latent"] = option(
+    density: Literal["mixture", "latent"] = option(
         "latent", "mixture (a flow per component) or latent (one flow per class)."
     )
     class_prior: Literal["rows", "uniform"] = option(
@@ -163,7 +165,7 @@ class FlowClassifier(ClassifierMixin, FlowOptions):  # type: ignore[misc]
             for name in ("weights", "means", "covariances")
         }
         spec = FlowSpec(
-            self.form, self.flow_text, columns, number, groups=len(rows),
+            self.density, self.flow_text, columns, number, groups=len(rows),
             image=self._shape(columns), double=self.dtype == "float64", seed=seed,
         )  # fmt: skip
         return FlowDensity.of(spec, base, rng)
@@ -221,12 +223,10 @@ class FlowClassifier(ClassifierMixin, FlowOptions):  # type: ignore[misc]
             self._rule(model),
             rng,
             self._optimiser(self.schedule),
-            self.epochs,
+            self.max_iter,
             self._checkpoint(),
             None,
-            validation=judged,
-            score=score,
-            patience=self.patience,
+            validation=(None if judged is None else Validation(judged, self.patience, score=score)),
         )
         self.gaussian_score_ = first + self.preparation_.log_det
         self.validation_scores_ = [s + self.preparation_.log_det for s in training.scores]

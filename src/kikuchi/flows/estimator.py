@@ -21,6 +21,7 @@ from kikuchi.core.options import option
 from kikuchi.core.run import Run
 from kikuchi.core.seeds import Seed, generator
 from kikuchi.engines.loops.iterate import iterate
+from kikuchi.flows import kinds
 from kikuchi.flows.densities import (
     BaseFloor,
     FlowDensity,
@@ -62,7 +63,7 @@ from kikuchi.training.estimator import (
 )
 from kikuchi.training.optimiser import Optimiser
 from kikuchi.training.resuming import fit_store
-from kikuchi.training.trainer import COMPLETE, Training, limited_threads
+from kikuchi.training.trainer import COMPLETE, Training, Validation, limited_threads
 
 _FEWEST_HELD_OUT = 2
 _MOST_FLOWS = 5  # of a mixture whose number of flows is chosen
@@ -88,7 +89,7 @@ class _FlowEstimator(FeatureTransformer, FlowOptions):
     temperature: float = option(
         1.0, "Of the responsibilities in em; 1 is exact, larger is nearer to uniform.", above=0
     )
-    em_epochs: int = option(5, "Passes over the rows per maximisation step of em.", low=1)
+    inner_max_iter: int = option(5, "Passes over the rows per maximisation step of em.", low=1)
     tol: float = option(1e-6, "em ends when a round gains less per row.", low=0)
 
     # ------------------------------------------------------------------ learning
@@ -232,7 +233,7 @@ class _FlowEstimator(FeatureTransformer, FlowOptions):
         last = int(np.argmax(self.validation_scores_)) + 1
         training = self._learnt(
             first, rows, rng, optimiser, epochs, None, None,
-            validation=seen, score=_UntilEpoch(last), patience=1,
+            validation=Validation(seen, patience=1, score=_UntilEpoch(last)),
         )  # fmt: skip
         done = training.stopped in COMPLETE and len(training.scores) >= last
         if done and score(training.model, seen) >= score(chosen, seen):
@@ -257,15 +258,11 @@ class _FlowEstimator(FeatureTransformer, FlowOptions):
         rng: np.random.Generator,
         *arguments: Any,
     ) -> None:
-        training = self._learnt(
-            model,
-            rows,
-            rng,
-            *arguments,
-            validation=None if judged is None else (judged, np.ones(len(judged))),
-            score=MeanLogLikelihood(),
-            patience=self.patience,
-        )
+        validation = None
+        if judged is not None:
+            seen = (judged, np.ones(len(judged)))
+            validation = Validation(seen, self.patience, score=MeanLogLikelihood())
+        training = self._learnt(model, rows, rng, *arguments, validation=validation)
         self.validation_scores_ = [s + self._log_det for s in training.scores]
         self._keep(training, rng)
 
@@ -280,7 +277,13 @@ class _FlowEstimator(FeatureTransformer, FlowOptions):
         *_: object,
     ) -> None:
         step = MaximisationStep(
-            self.floor, optimiser, self.em_epochs, self.batch_size, self.noise, rng, self.threads
+            self.floor,
+            optimiser,
+            self.inner_max_iter,
+            self.batch_size,
+            self.noise,
+            rng,
+            self.threads,
         )
         em = FlowEM(model, rows, judged, step, self.temperature, self.patience)
         run = self._run()
@@ -494,7 +497,8 @@ class FlowMixture(_FlowEstimator):
     whose size held-out rows choose) and flow_gain_.
 
     >>> rows = np.random.default_rng(0).normal(size=(200, 2))
-    >>> model = FlowMixture(2, flow="coupling:layers=2,width=8", epochs=3, random_state=0).fit(rows)
+    >>> model = FlowMixture(2, flow="coupling:layers=2,width=8", max_iter=3, random_state=0)
+    >>> model = model.fit(rows)
     >>> model.score_samples(rows).shape, model.predict_proba(rows).shape
     ((200,), (200, 2))
     >>> model.sample(3, random_state=0).shape, model.transform(rows).shape
@@ -503,6 +507,7 @@ class FlowMixture(_FlowEstimator):
     Reference: LIU-M13, LIU-L9.
     """
 
+    kind = kinds.MIXTURE
     n_components: int | None = option(
         None, "Number of flows; none: chosen by held-out rows.", low=1
     )
@@ -529,13 +534,14 @@ class LatentMixtureFlow(_FlowEstimator):
     mixture_score_ (of a mixture whose size held-out rows choose) and flow_gain_.
 
     >>> rows = np.random.default_rng(0).normal(size=(200, 2)) ** 3
-    >>> model = LatentMixtureFlow(2, flow="spline:layers=1,width=8", epochs=3, random_state=0)
+    >>> model = LatentMixtureFlow(2, flow="spline:layers=1,width=8", max_iter=3, random_state=0)
     >>> model.fit(rows).score_samples(rows).shape
     (200,)
 
     Reference: LIU-M14, LIU-L10.
     """
 
+    kind = kinds.FLOW
     form: ClassVar[Literal["mixture", "latent"]] = "latent"
 
     n_components: int | None = option(

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from scipy.special import ndtr
 
 from kikuchi.core import text
 from kikuchi.core.arrays import Array
+from kikuchi.core.page import Sections
 from kikuchi.flows.start import CANDIDATES
 from kikuchi.training.answer import MeasuredAnswer
+from kikuchi.training.workflow import DataSet, Workflow
 
 GAUSSIANS = CANDIDATES
 """Components of the Gaussian mixtures beside flows: as many as those that flows begin from."""
@@ -32,6 +34,14 @@ class FlowEvaluation(MeasuredAnswer):
     measures: dict[str, float] = field(default_factory=dict)
     notes: dict[str, str] = field(default_factory=dict)
     names: list[str] | None = None
+
+    subtitle: ClassVar[str] = "Normalising flows, and the Gaussian mixture they began from"
+
+    def figures(self) -> Sections:
+        """Held-out scores by epoch, and samples beside data."""
+        from kikuchi.flows.figures import samples, training
+
+        return {"Training": training(self), "Samples": samples(self)}
 
     def training_facts(self) -> list[tuple[str, str]]:
         """How the training ended; its objective is of standardised rows, unlike the measures."""
@@ -94,7 +104,7 @@ def evaluate(
 
     >>> from kikuchi.flows import FlowMixture
     >>> rows = np.random.default_rng(0).normal(size=(100, 2))
-    >>> model = FlowMixture(1, flow="affine", epochs=1, random_state=0).fit(rows[:80])
+    >>> model = FlowMixture(1, flow="affine", max_iter=1, random_state=0).fit(rows[:80])
     >>> sorted(evaluate(model, rows[:80], rows[80:]).measures)[0]
     'Gaussian mixture, rows held out'
     """
@@ -135,3 +145,15 @@ def _measure_errors(found: FlowEvaluation, labels: tuple[Any, Any]) -> None:
         wrong = e.predict(found.held_out) != labels[1]
         found.measures["errors on rows held out"] = float(np.mean(wrong))
         found.notes["errors on rows held out"] = f"{int(wrong.sum())} of {len(wrong)}"
+
+
+class FlowWorkflow(Workflow):
+    """Flows are measured by log-likelihoods with Gaussian mixtures beside, or by errors."""
+
+    def measure(self, estimator: Any, data: DataSet, settings: Any) -> FlowEvaluation:
+        """Measure the flows on their rows and on rows held out."""
+        labels = None if data.targets is None else (data.targets, data.held_out_targets)
+        return evaluate(
+            estimator, np.asarray(data.rows), data.held_out, source=data.source, labels=labels,
+            names=data.names,
+        )  # fmt: skip

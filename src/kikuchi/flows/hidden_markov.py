@@ -27,6 +27,7 @@ from kikuchi.core.named_arrays import from_json_array, json_array
 from kikuchi.core.options import option
 from kikuchi.core.run import Run
 from kikuchi.engines.loops.state import Held, State
+from kikuchi.flows import kinds
 from kikuchi.flows.bijections import FLOWS
 from kikuchi.flows.densities import FlowDensity, FlowSpec, drawn_rows, evaluate_joint, in_parts
 from kikuchi.flows.learning import HeldOutScores, MaximisationStep, responsibilities
@@ -35,12 +36,12 @@ from kikuchi.temporal.chains.emissions import Emission, GaussianEmission, Mixtur
 from kikuchi.temporal.chains.inference import chain_posterior
 from kikuchi.temporal.chains.models import HMM, EmissionKind, HiddenMarkov
 from kikuchi.temporal.chains.shares import learnt_shares
-from kikuchi.temporal.covariances import structured
+from kikuchi.temporal.covariances import covariance_structure, structured
 from kikuchi.temporal.sequences import Sequences
 from kikuchi.training.checkpoint import Arrays, check_sizes
 from kikuchi.training.optimiser import parse_optimiser
 
-Covariance = Literal["full", "diagonal", "isotropic"]
+Covariance = Literal["full", "diag", "spherical"]
 
 _DRAWS = 2000  # rows that estimate the mean and variance of a state
 
@@ -134,7 +135,7 @@ class _FlowStatistics(NamedTuple):
 
 
 class _FlowChainFit:
-    covariance_: Covariance
+    covariance_type_: Covariance
     validation_scores_: list[float]
     _groups: Any = None
     _clock: Clock
@@ -153,18 +154,19 @@ class FlowHMM(_FlowChainFit, HMM):
 
     Attributes
     ----------
-    model_ (start, transition, emission), covariance_ (of the Gaussians that it began with),
+    model_ (start, transition, emission), covariance_type_ (of the Gaussians that it began with),
     log_likelihood_, validation_scores_, trace_, converged_, stopped_, n_iter_, warnings_.
 
     >>> rng = np.random.default_rng(0)
-    >>> Y = [rng.normal(size=(20, 2)) + np.repeat([[-2.0], [2.0]], 10, axis=0) for _ in range(8)]
+    >>> X = [rng.normal(size=(20, 2)) + np.repeat([[-2.0], [2.0]], 10, axis=0) for _ in range(8)]
     >>> hmm = FlowHMM(2, flow="coupling:layers=1,width=4", components=1, max_iter=2, random_state=0)
-    >>> hmm.fit(Y).predict(Y[0]).shape
+    >>> hmm.fit(X).predict(X[0]).shape
     (20,)
 
     Reference: LIU-M15, LIU-X7.
     """
 
+    kind = kinds.CHAIN
     file_kind: ClassVar[str] = "flow-hidden-markov"
 
     _: KW_ONLY
@@ -175,17 +177,17 @@ class FlowHMM(_FlowChainFit, HMM):
         "full", "Transitions: full, or left-right (a state is never taken up again)."
     )
     emission: EmissionKind | Literal["flow"] = option("flow", "Outputs of a state: flow.")  # type: ignore[assignment]
-    covariance: Literal["auto", "full", "diagonal", "isotropic"] = option(  # type: ignore[assignment]
+    covariance_type: Literal["auto", "full", "diag", "spherical"] = option(  # type: ignore[assignment]
         "auto",
-        "Covariances of the Gaussians that it begins with: full, diagonal or isotropic; auto: "
-        "diagonal or full, whichever scores better on held-out sequences.",
+        "Covariances of the Gaussians that it begins with: full, diag or spherical; auto: "
+        "diag or full, whichever scores better on held-out sequences.",
     )
-    components: int = option(1, "Flows of each state.", low=1)
+    n_mix: int = option(1, "Flows of each state.", low=1)
     max_iter: int = option(20, "Largest number of rounds of EM.", low=1)
-    em_epochs: int = option(4, "Passes over the rows per maximisation step.", low=1)
+    inner_max_iter: int = option(4, "Passes over the rows per maximisation step.", low=1)
     learning_rate: float = option(2e-3, "Rate of the updates of the flows.", above=0)
     weight_decay: float = option(1e-3, "Decay of the flows towards the identity.", low=0)
-    batch_size: int = option(256, "Rows of each update.", low=1)
+    batch_size: int = option(256, "Number of rows per update.", low=1)
     noise: float = option(
         0.01, "Gaussian noise on rows while learning, in deviations of the columns.", low=0
     )
@@ -197,7 +199,7 @@ class FlowHMM(_FlowChainFit, HMM):
     )
     patience: int = option(3, "Rounds without a better held-out score before the end.", low=1)
     threads: int | None = option(
-        1, "Threads of matrix products; none: as libraries choose.", low=1, high=1024
+        1, "Threads of matrix products; none: chosen by the libraries.", low=1, high=1024
     )
 
     def _check_options(self) -> None:
@@ -216,14 +218,17 @@ class FlowHMM(_FlowChainFit, HMM):
 
     # ------------------------------------------------------------------ learning
 
-    def fit(self, Y: Any, y: object = None, *, groups: Any = None) -> Self:
-        """Learn from rows `Y` (time, outputs), or from a list of such tables; `y` is ignored.
+    def fit(
+        self, X: Any, y: object = None, *, lengths: Any = None, groups: Any = None
+    ) -> Self:  # fmt: skip
+        """Learn from rows `X` (time, outputs), or from a list of such tables; `y` is ignored.
 
-        `groups` says of each sequence to whom it belongs; whole groups are then held out.
+        `lengths` are those of sequences in one table. `groups` says of each sequence to whom it
+        belongs; whole groups are then held out.
         """
         self._groups = None if groups is None else np.asarray(groups)
         try:
-            return super().fit(Y, y)
+            return super().fit(X, y, lengths=lengths)
         finally:
             del self._groups  # of this fit only
 
@@ -242,8 +247,8 @@ class FlowHMM(_FlowChainFit, HMM):
         hmm = self._liked_gaussians(told, int(rng.integers(2**31)))
         parts = hmm.emission
         assert isinstance(parts, MixtureEmission)
-        shape = (self.states, self.components, rows.shape[1])
-        spec = FlowSpec("mixture", self.flow, rows.shape[1], self.components, self.states)
+        shape = (self.n_states, self.n_mix, rows.shape[1])
+        spec = FlowSpec("mixture", self.flow, rows.shape[1], self.n_mix, self.n_states)
         base = {
             "weights": parts.weights,
             "means": parts.parts.means.reshape(shape),
@@ -295,24 +300,24 @@ class FlowHMM(_FlowChainFit, HMM):
         """The chain of Gaussian mixtures that held-out sequences like best, the simplest first."""
         tables = [told.standardised(t) for t in self._learnt.tables]
         held = [told.standardised(t) for t in self._held]
-        tried: tuple[Covariance, ...] = ("diagonal",)
-        if self.covariance != "auto":
-            tried = (self.covariance,)
+        tried: tuple[Covariance, ...] = ("diag",)
+        if self.covariance_type != "auto":
+            tried = (self.covariance_type,)
         elif held:
-            tried = ("diagonal", "full")
+            tried = ("diag", "full")
         models: list[HiddenMarkov] = []
         for covariance in tried:
             if not models or not self._clock.expired:
                 models.append(self._gaussian_model(tables, covariance, seed))
         best = int(np.argmax([_log_density(m, held) for m in models])) if len(models) > 1 else 0
-        self.covariance_ = tried[best]
+        self.covariance_type_ = tried[best]
         return models[best]
 
     def _gaussian_model(
         self, tables: list[Array], covariance: Covariance, seed: int
     ) -> HiddenMarkov:
         """The hidden Markov model with Gaussian mixtures that EM finds from an even division."""
-        k, m = self.states, self.components
+        k, m = self.n_states, self.n_mix
         start, transition = np.full(k, 1.0 / k), np.full((k, k), 1.0 / k)
         if self.topology == "left-right":
             start = np.eye(k)[0]
@@ -321,7 +326,7 @@ class FlowHMM(_FlowChainFit, HMM):
             states = np.concatenate([np.arange(len(t)) * k // len(t) for t in tables])
         else:
             model = HMM(
-                k, covariance=covariance, max_iter=30, restarts=self.restarts, random_state=seed,
+                k, covariance_type=covariance, max_iter=30, n_init=self.n_init, random_state=seed,
                 seconds=self._left(),
             )  # fmt: skip
             _whole(model, tables)
@@ -330,7 +335,7 @@ class FlowHMM(_FlowChainFit, HMM):
         parts = self._segment_gaussians(np.concatenate(tables), states, covariance, seed)
         first = HiddenMarkov(start, transition, MixtureEmission(np.full((k, m), 1.0 / m), parts))
         fitted = HMM(
-            k, emission="mixture", components=m, covariance=covariance, start=first,
+            k, emission="mixture", n_mix=m, covariance_type=covariance, start=first,
             pseudo_count=0.0, max_iter=30, tol=1e-4, random_state=seed, seconds=self._left(),
         )  # fmt: skip
         found: HiddenMarkov = _whole(fitted, tables).model_
@@ -343,20 +348,21 @@ class FlowHMM(_FlowChainFit, HMM):
         from sklearn.cluster import KMeans
 
         floor = np.full(rows.shape[1], self.floor**2)
+        structure, _ = covariance_structure(covariance)
         means, covariances = [], []
-        for s in range(self.states):
+        for s in range(self.n_states):
             own = rows[states == s]
-            if len(own) < 2 * self.components:
+            if len(own) < 2 * self.n_mix:
                 own = rows
-            labels = KMeans(self.components, n_init=1, random_state=seed).fit(own).labels_
-            for c in range(self.components):
+            labels = KMeans(self.n_mix, n_init=1, random_state=seed).fit(own).labels_
+            for c in range(self.n_mix):
                 cluster = own[labels == c] if np.any(labels == c) else own
                 spread = cluster if len(cluster) > rows.shape[1] else own
                 means.append(cluster.mean(axis=0))
                 raw = np.cov(spread.T, bias=True).reshape(rows.shape[1], -1)
-                covariances.append(structured(raw, covariance, floor))
+                covariances.append(structured(raw, structure, floor))
         made = np.array(means), np.array(covariances)
-        return GaussianEmission(*made, covariance, False, floor)
+        return GaussianEmission(*made, structure, False, floor)
 
     def _expectation(self, model: HiddenMarkov, sequences: Sequences) -> tuple[float, Any]:
         emission: Any = model.emission
@@ -384,7 +390,7 @@ class FlowHMM(_FlowChainFit, HMM):
         emission: Any = model.emission
         adam = f"adam:learning_rate={self.learning_rate},weight_decay={self.weight_decay}"
         step = MaximisationStep(
-            self.floor, parse_optimiser(adam), self.em_epochs, self.batch_size, self.noise,
+            self.floor, parse_optimiser(adam), self.inner_max_iter, self.batch_size, self.noise,
             self._judged.generator, self.threads,
         )  # fmt: skip
         density = step(emission.density, statistics.rows, statistics.share)
@@ -415,16 +421,16 @@ class FlowHMM(_FlowChainFit, HMM):
 
     def _fitted_state(self) -> tuple[Arrays, dict[str, Any], dict[str, Any]]:
         arrays, facts, about = super()._fitted_state()
-        if hasattr(self, "covariance_"):  # else it was made from parameters
-            about |= attributes(self, "covariance_ validation_scores_")
+        if hasattr(self, "covariance_type_"):  # else it was made from parameters
+            about |= attributes(self, "covariance_type_ validation_scores_")
         return arrays, facts, about
 
     def _restore_state(
         self, arrays: Arrays, facts: Mapping[str, Any], about: Mapping[str, Any]
     ) -> None:
         super()._restore_state(arrays, facts, about)
-        if "covariance_" in about:
-            self.covariance_ = about["covariance_"]
+        if "covariance_type_" in about:
+            self.covariance_type_ = about["covariance_type_"]
             self.validation_scores_ = [float(score) for score in about["validation_scores_"]]
 
 

@@ -94,16 +94,16 @@ class FlowOptions(PreparedEstimator):
         1e-3, "Least deviation of a Gaussian, in deviations of the columns.", above=0
     )
     dtype: Literal["float32", "float64"] = option("float32", "Precision: float32 or float64.")
-    optimiser: str = option("adam", "Optimiser of optax, or sgd.")
-    learning_rate: float = option(2e-3, "First rate of the updates.", above=0)
+    solver: str = option("adam", "Optimiser of optax, or sgd.")
+    learning_rate: float = option(2e-3, "Initial learning rate.", above=0)
     schedule: str = option(
         "cosine",
         'Learning rate: "cosine" (to 0 in the last epoch), "constant", "linear", '
         '"exponential:factor=0.95", "inverse-time:decay=0.05" or "warmup-cosine".',
     )
     weight_decay: float = option(1e-3, "Decay of the flows towards the identity.", low=0)
-    batch_size: int = option(128, "Rows of each update.", low=1)
-    epochs: int = option(200, "Passes over the rows at most (rounds of em).", low=1)
+    batch_size: int = option(128, "Number of rows per update.", low=1)
+    max_iter: int = option(200, "Passes over the rows at most (rounds of em).", low=1)
 
     def _check_options(self) -> None:
         super()._check_options()

@@ -31,12 +31,14 @@ from kikuchi.core.budget import Budget
 from kikuchi.core.errors import DataError
 from kikuchi.core.options import option
 from kikuchi.core.seeds import Seed, generator
+from kikuchi.flows import kinds
 from kikuchi.flows.options import PreparedEstimator
 from kikuchi.flows.preparation import Dequantisation, padded
 from kikuchi.flows.two_sample import TwoSampleTest, mmd_test, nearest_neighbour_test
 from kikuchi.training.model import PytreeModel
 from kikuchi.training.optimiser import precision
 from kikuchi.training.rule import LossRule
+from kikuchi.training.trainer import Validation
 from kikuchi.training.updates import loss_of
 
 _JUDGED = 256  # validation rows at most
@@ -213,21 +215,24 @@ class TransportGenerator(PreparedEstimator):
     model_, preparation_, validation_scores_, trace_, converged_, stopped_, n_iter_, warnings_.
 
     >>> rows = np.random.default_rng(0).normal(size=(300, 2)) + [3.0, 0.0]
-    >>> model = TransportGenerator(epochs=3, width=16, random_state=0).fit(rows)
+    >>> model = TransportGenerator(max_iter=3, width=16, random_state=0).fit(rows)
     >>> model.sample(4, random_state=0).shape
     (4, 2)
 
     Reference: LIU-M16.
     """
 
+    kind = kinds.TRANSPORT
     model_class: ClassVar[Any] = GeneratorNetwork
 
-    n_latent: int | None = option(None, "Columns of the noise; none: as many as rows have.", low=1)
+    n_components: int | None = option(
+        None, "Columns of the noise; none: as many as rows have.", low=1
+    )
     _: KW_ONLY
     width: int = option(64, "Units of each hidden layer.", low=1)
     depth: int = option(2, "Hidden layers.", low=1)
     epsilon: float = option(0.05, "Strength of the entropy, for standardised columns.", above=0)
-    sinkhorn_iterations: int = option(30, "Scalings per plan.", low=1, high=2**31 - 1)
+    inner_max_iter: int = option(30, "Scalings per plan.", low=1, high=2**31 - 1)
     debiased: bool = option(True, "Subtract half the costs within each sample.")
     features: int | None = option(
         None,
@@ -240,40 +245,42 @@ class TransportGenerator(PreparedEstimator):
     )
     validation_fraction: float = option(0.1, "Fraction of the rows held out.", low=0, below=1)
     patience: int = option(20, "Epochs without a better held-out score before the end.", low=1)
-    optimiser: str = option("adam", "Optimiser of optax, or sgd.")
-    learning_rate: float = option(2e-3, "First rate of the updates.", above=0)
-    weight_decay: float = option(1e-5, "Strength of the decay of weights towards 0.", low=0)
-    batch_size: int = option(128, "Rows of each update.", low=2)
-    epochs: int = option(100, "Passes over the rows at most.", low=1)
+    solver: str = option("adam", "Optimiser of optax, or sgd.")
+    learning_rate: float = option(2e-3, "Initial learning rate.", above=0)
+    weight_decay: float = option(1e-5, "Weight decay.", low=0)
+    batch_size: int = option(128, "Number of rows per update.", low=2)
+    max_iter: int = option(100, "Passes over the rows at most.", low=1)
 
     def _begin(self, rows: Array, rng: np.random.Generator) -> GeneratorNetwork:
         count = min(round(self.validation_fraction * len(rows)), _JUDGED)
         self._held = rng.permutation(len(rows))[:count] if count >= 2 else np.arange(0)
-        inputs = self.n_latent or rows.shape[1]
+        inputs = self.n_components or rows.shape[1]
         sizes = [inputs, *[self.width] * self.depth, rows.shape[1]]
         features = [rows.shape[1], *[self.width] * self.depth, self.features or 1]
         return GeneratorNetwork.random(sizes, rng, features if self.features else None)
 
     def _loss(self) -> TransportLoss:
-        return TransportLoss(self.epsilon, self.sinkhorn_iterations, self.debiased)
+        return TransportLoss(self.epsilon, self.inner_max_iter, self.debiased)
 
     def _rule(self, model: Any) -> TransportRule:
         if self.features:
-            against = AdversarialLoss(self.epsilon, self.sinkhorn_iterations, self.margin)
+            against = AdversarialLoss(self.epsilon, self.inner_max_iter, self.margin)
             return TransportRule(against)
         return TransportRule(self._loss())
 
     def _train(self, model: Any, rows: Array, rng: np.random.Generator, *arguments: Any) -> None:
         held = self.__dict__.pop("_held", np.arange(0))
+        validation = None
+        if len(held):
+            score = TransportScore(self._loss())
+            validation = Validation(padded(len(held), rows[held]), self.patience, score=score)
         training = self._trained(
             model,
             padded(self.batch_size, np.delete(rows, held, axis=0)),
             self._rule(model),
             rng,
             *arguments,
-            validation=padded(len(held), rows[held]) if len(held) else None,
-            score=TransportScore(self._loss()),
-            patience=self.patience,
+            validation=validation,
         )
         self.validation_scores_ = list(training.scores)
         self._keep(training, rng)
@@ -301,7 +308,7 @@ class TransportGenerator(PreparedEstimator):
             f"generated rows differ from the data: of {len(rows)} rows and as many generated ones, "
             f"{share.statistic:.0%} have a nearest neighbour of their own kind (50 % if they were "
             f"alike, p = {share.p_value:.1g}), and the maximum mean discrepancy is {apart:.1f} "
-            "standard deviations above that of equal laws; give more epochs or a larger width, or "
+            "standard deviations above that of equal laws; raise max_iter or the width, or "
             "use LatentMixtureFlow"
         ]
 

@@ -1,4 +1,4 @@
-"""A graph at evidence, and the way back to the graph it came from."""
+"""A graph reduced by evidence, and the mapping back to the original graph."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Conditioned:
-    """A reduced graph and the way back to the graph it came from."""
+    """A reduced graph and the mapping back to the original graph."""
 
     graph: FactorGraph
     original: FactorGraph
@@ -26,7 +26,9 @@ class Conditioned:
     factors: Ints
 
     def expand_marginals(self, reduced: Array) -> Array:
-        """Flat marginals of the original graph: observed variables get all mass on their state."""
+        """Return flat marginals of the original graph, with all mass of observed variables on their
+        state.
+        """
         original = self.original
         if not self.observed:
             return reduced
@@ -37,7 +39,7 @@ class Conditioned:
         return out
 
     def expand_states(self, reduced: Ints) -> Ints:
-        """A state vector, or rows of them, of the original graph."""
+        """Return a state vector, or rows of state vectors, of the original graph."""
         out = np.empty((*reduced.shape[:-1], self.original.n_variables), dtype=np.int64)
         out[..., self.variables] = reduced
         for v, k in self.observed.items():
@@ -52,7 +54,7 @@ class Conditioned:
 
 
 def conditioned(graph: FactorGraph, observed: dict[int, int]) -> Conditioned:
-    """Slice every table of `graph` at the `observed` states and drop observed variables."""
+    """Slice every table of `graph` at the `observed` states and remove the observed variables."""
     from kikuchi.graphs.factor_graph import FactorGraph
 
     if not observed:
@@ -79,7 +81,7 @@ def conditioned(graph: FactorGraph, observed: dict[int, int]) -> Conditioned:
     offsets = np.concatenate([[0], np.cumsum(sizes[kept_factors])]).astype(np.int64)
     dead = all_zero_factors(log_tables, offsets)
     if constant == -np.inf or dead.size:
-        where = f" (factor {kept_factors[dead[0]]} has no weight left)" if dead.size else ""
+        where = f" (factor {kept_factors[dead[0]]} has no remaining weight)" if dead.size else ""
         raise ImpossibleEvidenceError(
             f"the evidence has probability zero{where}; check the observed states"
         )

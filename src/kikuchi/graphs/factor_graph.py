@@ -52,9 +52,9 @@ _OTHERS = ("names", "states", "log_constant")
 class FactorGraph:
     r"""An unnormalised distribution p(x) = (1/Z) exp(c) prod_a phi_a(x_a) over discrete variables.
 
-    Immutable. Tables are kept as logarithms in one buffer; each table is row-major over its scope,
-    so the last variable of a scope runs fastest. Zeros are allowed and kept as -inf. Factors
-    without variables are folded into the constant c, `log_constant`.
+    Immutable. Tables are stored as logarithms in one buffer; each table is row-major over its
+    scope, so the last variable of a scope varies fastest. Zeros are allowed and stored as -inf.
+    Factors without variables are included in the constant c, `log_constant`.
 
     Parameters
     ----------
@@ -143,9 +143,9 @@ class FactorGraph:
     ) -> FactorGraph:
         """Build from flat arrays, without a Python object for each factor.
 
-        Factor a is over `scopes` from place `scope_offsets[a]` to `scope_offsets[a + 1]`; the
-        tables stand one after the other in `log_tables`. Other arguments are those of the class.
-        Arrays of the right type are kept and frozen. `validate=False` skips the check of values.
+        The scope of factor a is `scopes[scope_offsets[a]:scope_offsets[a + 1]]`; the tables are
+        concatenated in `log_tables`. Other arguments are those of the class. Arrays of the right
+        type are not copied and become read-only. `validate=False` skips the check of values.
 
         >>> FactorGraph.from_arrays([2, 2], [0, 1], [0, 2], np.zeros(4)).scope(0)
         (0, 1)
@@ -153,7 +153,7 @@ class FactorGraph:
         graph = cls.__new__(cls)
         raw = np.asarray(scopes)
         if raw.size and raw.dtype.kind not in "iu":
-            raise ModelError(f"scopes must hold whole numbers, got {raw.dtype}")
+            raise ModelError(f"scopes must contain integers, got {raw.dtype}")
         if raw.size and raw.dtype != INDEX and (raw.min() < 0 or raw.max() > MAX_STATES):
             worst = raw.min() if raw.min() < 0 else raw.max()
             raise ModelError(f"scopes: variable numbers must be in 0..n-1, got {worst}")
@@ -180,7 +180,7 @@ class FactorGraph:
         return changed
 
     def replaced(self, *, validate: bool = False, **changes: Any) -> FactorGraph:
-        """The same model with `changes` of arguments of `from_arrays`; `validate` checks values.
+        """Return the same model with changed arguments of `from_arrays`; `validate` checks values.
 
         >>> FactorGraph([2], [((0,), [1, 3])]).replaced(names=["coin"]).names
         ('coin',)
@@ -236,11 +236,11 @@ class FactorGraph:
         raise AttributeError(f"FactorGraph is immutable; {name} cannot be deleted")
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        # A copied or unpickled array is writable again, and compiled loops would see a new type.
+        # A copied or unpickled array is writable again, which is another type for compiled loops.
         for name, value in state.items():
             self.__dict__[name] = frozen(value) if isinstance(value, np.ndarray) else value
 
-    # ------------------------------------------------------------------ sizes and looks
+    # ------------------------------------------------------------------ sizes and display
 
     @property
     def n_variables(self) -> int:
@@ -264,7 +264,7 @@ class FactorGraph:
 
     @property
     def nbytes(self) -> int:
-        """Bytes held by the flat arrays."""
+        """Number of bytes of the flat arrays."""
         arrays = (self.cardinalities, self.scopes, self.scope_offsets, self.log_tables)
         return sum(a.nbytes for a in arrays) + self.table_offsets.nbytes
 
@@ -278,7 +278,7 @@ class FactorGraph:
         return str(import_module("kikuchi.graphs.shapes").html_summary(self))
 
     def __eq__(self, other: object) -> bool:
-        """Equal when every array and name is equal to the last bit."""
+        """Return whether every array and name is equal, bit by bit."""
         if not isinstance(other, FactorGraph):
             return NotImplemented
         arrays = ("cardinalities", "scopes", "scope_offsets", "log_tables", "children")
@@ -407,7 +407,7 @@ class FactorGraph:
 
     @cached_property
     def variable_offsets(self) -> Ints:
-        """Where the edges of each variable begin in `variable_edges`; has n + 1 entries."""
+        """Start of the edges of each variable in `variable_edges`; has n + 1 entries."""
         counts = np.bincount(self.scopes, minlength=self.n_variables)
         return frozen(np.concatenate([[0], np.cumsum(counts)]).astype(np.int64))
 
@@ -418,18 +418,18 @@ class FactorGraph:
 
     @cached_property
     def state_offsets(self) -> Ints:
-        """Where the states of each variable begin in a flat buffer of marginals."""
+        """Start of the states of each variable in a flat buffer of marginals."""
         return frozen(np.concatenate([[0], np.cumsum(self.cardinalities, dtype=np.int64)]))
 
     @cached_property
     def message_offsets(self) -> Ints:
-        """Where the message of each edge begins in a flat buffer of messages."""
+        """Start of the message of each edge in a flat buffer of messages."""
         sizes = self.cardinalities[self.scopes].astype(np.int64)
         return frozen(np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64))
 
     @cached_property
     def edge_strides(self) -> Ints:
-        """How far apart neighbouring states of each edge's variable are in the factor's table."""
+        """Stride of each edge's variable in the factor's table."""
         strides = np.ones(self.n_edges, dtype=np.int64)
         orders = np.diff(self.scope_offsets)
         cards = self.cardinalities[self.scopes].astype(np.int64)
@@ -473,7 +473,7 @@ class FactorGraph:
     # ------------------------------------------------------------------ values
 
     def log_score(self, states: ArrayLike) -> Any:
-        """log of the unnormalised weight of one vector of `states`, or of each row of several.
+        """Return the log unnormalised weight of one vector of `states`, or of each row of several.
 
         >>> round(FactorGraph([2], [((0,), [1.0, 3.0])]).log_score([1]), 6)
         1.098612
@@ -485,7 +485,7 @@ class FactorGraph:
             )
         whole = x.size == 0 or x.dtype.kind in "iub"
         if not whole or np.any(x < 0) or np.any(x >= self.cardinalities):
-            raise ModelError("states must be whole numbers in 0..cardinality - 1")
+            raise ModelError("states must be integers in 0..cardinality - 1")
         x = x.astype(np.int64, copy=False)
         total = np.full(len(x), self.log_constant)
         orders = np.diff(self.scope_offsets)
@@ -502,9 +502,9 @@ class FactorGraph:
     # ------------------------------------------------------------------ evidence (LIU-M4)
 
     def observations(self, evidence: Evidence | None) -> tuple[dict[int, int], dict[int, Array]]:
-        """The `evidence` as numbers, checked: observed states, and observed marginals.
+        """Return the checked `evidence` by number: observed states, and observed marginals.
 
-        A marginal with all its mass on one state is that state.
+        A marginal with all its mass on one state is returned as that state.
 
         >>> graph = FactorGraph([2, 2, 2], [], names=["a", "b", "c"])
         >>> graph.observations({"a": 1, "b": [0.25, 0.75], "c": [1, 0]})
@@ -530,12 +530,12 @@ class FactorGraph:
         return states, {v: t for v, t in distributions.items() if v not in states}
 
     def resolve(self, evidence: Evidence | None) -> dict[int, int]:
-        """The `evidence` {variable: state} as numbers, checked: {variable number: state number}."""
+        """Return the checked `evidence` by number: {variable number: state number}."""
         states, targets = self.observations(evidence)
         if targets:
             raise EvidenceError(
                 f"variable {self.label(next(iter(targets)))}: a distribution was given where a "
-                "state is needed"
+                "state is required"
             )
         return states
 
@@ -546,10 +546,10 @@ class FactorGraph:
             raise EvidenceError(str(error)) from error
 
     def condition(self, evidence: Evidence | None) -> Conditioned:
-        """Graph reduction: slice every table at the `evidence`, drop observed variables.
+        """Reduce the graph: slice every table at the `evidence` and remove the observed variables.
 
-        Factors whose scope is all observed go into `log_constant`, so that log Z of the reduced
-        graph is log of the total weight of the states that agree with the evidence.
+        Factors whose variables are all observed are added to `log_constant`, so log Z of the
+        reduced graph is the log of the total weight of the states that agree with the evidence.
 
         >>> graph = FactorGraph([2, 2], [((0, 1), [[1, 2], [3, 4]])])
         >>> graph.condition({0: 1}).graph.table(0).round(12).tolist()
@@ -558,8 +558,8 @@ class FactorGraph:
         return self._sliced(self.resolve(evidence))
 
     def reduce(self, states: Mapping[int, int]) -> Conditioned:
-        """`condition` at `states` {variable number: state number} that `observations` or `resolve`
-        gave, so that they are not checked again; variables of a single state are dropped too.
+        """Condition on `states` {variable number: state number} returned by `observations` or
+        `resolve`, without checking them again; variables with a single state are also removed.
 
         >>> FactorGraph([2, 1], [((0, 1), [[1], [3]])]).reduce({}).graph.n_variables
         1
@@ -571,7 +571,8 @@ class FactorGraph:
         return conditioned(self, observed)
 
     def clamp(self, evidence: Evidence | None) -> FactorGraph:
-        """Domain clamping: keep all variables, add one 0/1 factor per observation in `evidence`.
+        """Clamp the domains: keep all variables and add one 0/1 factor per observation in
+        `evidence`.
 
         >>> FactorGraph([2], [((0,), [1.0, 3.0])]).clamp({0: 1}).n_factors
         2
@@ -583,7 +584,8 @@ class FactorGraph:
         return self.with_fields(fields)
 
     def with_fields(self, fields: Iterable[tuple[int, Array]]) -> FactorGraph:
-        """The graph with one more factor for each pair (variable number, log-weights) of `fields`.
+        """Return the graph with one more factor for each pair (variable number, log-weights) of
+        `fields`.
 
         >>> FactorGraph([2], [((0,), [1.0, 3.0])]).with_fields([(0, np.zeros(2))]).n_factors
         2

@@ -1,4 +1,4 @@
-"""Parts of a model by name: parents, children, states and conditional probability tables."""
+"""Access by name to parents, children, states and conditional probability tables."""
 
 from __future__ import annotations
 
@@ -14,7 +14,8 @@ if TYPE_CHECKING:
 
 
 class ChildVariables(np.ndarray[Any, np.dtype[np.uint32]]):
-    """The child variable of each factor, as an array; called with a variable, its children.
+    """The child variable of each factor, as an array; calling it with a variable returns its
+    children.
 
     >>> import kikuchi as kk
     >>> net = kk.network("a -> b -> c; a -> c")
@@ -34,7 +35,7 @@ class ChildVariables(np.ndarray[Any, np.dtype[np.uint32]]):
     def __call__(self, variable: Variable) -> tuple[Variable, ...]:
         """Children of a variable, in the order of their numbers; by name if there are names."""
         if self._graph is None:
-            raise TypeError("a part of the array of children is no longer that of a model")
+            raise TypeError("a slice of the array of children does not belong to a model")
         from kikuchi.graphs.directed import child_variables
 
         return named(self._graph, child_variables(self._graph, variable))
@@ -52,7 +53,7 @@ class StateNames(tuple[tuple[str, ...], ...]):
     names: tuple[str, ...] | None
 
     def __new__(cls, groups: Any, names: tuple[str, ...] | None = None) -> StateNames:
-        """Keep the `names` of the variables beside their states."""
+        """Create the tuple with the `names` of the variables."""
         made = super().__new__(cls, groups)
         made.names = names
         return made

@@ -101,11 +101,11 @@ def maximisation(model: Model, statistics: Statistics, rules: Rules) -> Model:
     return Model(mixing, model.noise.updated(statistics, mixing), _updated(model, statistics))
 
 
-def posterior_within_em(posterior: Posterior, optimiser: str = "em") -> Posterior:
+def posterior_within_em(posterior: Posterior, solver: str = "em") -> Posterior:
     """The posterior with a tolerance that is enough inside EM, where every solution is the start of
     the next. L-BFGS compares values and needs them more exactly.
     """
-    tol, sweeps = (1e-8, 40) if optimiser == "lbfgs" else (1e-4, 20)
+    tol, sweeps = (1e-8, 40) if solver == "lbfgs" else (1e-4, 20)
     fields: dict[str, Any] = {}
     if isinstance(posterior, ImportancePosterior):
         tol, sweeps = 0.3, 4  # draws correct what is left
@@ -121,7 +121,7 @@ def posterior_within_em(posterior: Posterior, optimiser: str = "em") -> Posterio
 class EMIteration(Rounds):
     """A model that is being fitted: the model so far, its moments and its objective.
 
-    `begin` says by which optimiser; whoever takes a `step` decides when to stop. L-BFGS goes on
+    `begin` says by which solver; whoever takes a `step` decides when to stop. L-BFGS goes on
     from the begin of a round, scoring from that of its last step.
 
     Attributes
@@ -180,7 +180,7 @@ class EMIteration(Rounds):
         self.pseudo = 0.0  # samples that keep noise from zero, in scoring
         self.most_times = 2 ** len(_STRENGTHS)
         self.evaluation: Evaluation | None = None  # the last one of scoring
-        self._optimiser: Callable[[], Step | None] = self._plain
+        self._solver: Callable[[], Step | None] = self._plain
         self._prepare: Callable[[], None] | None = None
         self._clear()
 
@@ -205,26 +205,26 @@ class EMIteration(Rounds):
     def model(self, model: Model) -> None:
         self.kept.value = model
 
-    def begin(self, optimiser: str, batch_size: int | None, seed: int) -> None:
-        """Choose the optimiser of the next steps."""
+    def begin(self, solver: str, batch_size: int | None, seed: int) -> None:
+        """Choose the solver of the next steps."""
         self._prepare = None
         if batch_size is not None and batch_size < self.data.count:
             self._prepare = partial(self._divide, batch_size, seed)
-            self._optimiser = self._incremental
+            self._solver = self._incremental
             return
-        self.posterior = posterior_within_em(self.given, optimiser)
+        self.posterior = posterior_within_em(self.given, solver)
         steps = {"lbfgs": self._quasi_newton, "scoring": self._scoring}
         steps["over-relaxed"] = self._relaxed
-        self._optimiser = steps.get(optimiser, self._plain)
-        if optimiser == "scoring":
+        self._solver = steps.get(solver, self._plain)
+        if solver == "scoring":
             self._prepare = self._set_draws
 
     def step(self) -> Step | None:
-        """Take a step of the optimiser; None where it ends by itself."""
+        """Take a step of the solver; None where it ends by itself."""
         if self._prepare is not None:
             self._prepare()
             self._prepare = None
-        return self._optimiser()
+        return self._solver()
 
     def begin_again(self, model: Model) -> None:
         """Go on from another model of the same data, with nothing kept but the iterations."""

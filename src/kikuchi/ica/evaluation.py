@@ -5,14 +5,16 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
 from kikuchi.core import text
-from kikuchi.core.answer import Answer, TextTable
+from kikuchi.core.answer import TextTable
 from kikuchi.core.arrays import Array, Mask
 from kikuchi.core.errors import MethodError
+from kikuchi.core.page import Sections, Tile
+from kikuchi.training.answer import TrainingAnswer
 
 if TYPE_CHECKING:
     from kikuchi.ica.fmri import BrainComponents
@@ -54,12 +56,14 @@ class PreparedRecording:
 
 
 @dataclass
-class SourceEvaluation(Answer):
+class SourceEvaluation(TrainingAnswer):
     """A fitted estimator, the recording, and the sources from the strongest to the weakest.
 
     `mixing` (sensors, sources) and `values` (samples, sources) are in the order of `sources`; for
     the other names see `PreparedRecording`.
     """
+
+    subtitle: ClassVar[str] = "Independent components of a recording"
 
     estimator: Any
     method: str
@@ -68,13 +72,13 @@ class SourceEvaluation(Answer):
     sources: list[FoundSource]
     components: BrainComponents | None
     choice: Choice | None
-    seconds: float
     recording: Recording
     samples: Array
     orientation: str | None
     stimulus: Array | None
     shape: tuple[int, int] | None
     pixels: Mask | None
+    seconds: float = 0.0
     files: list[str] = field(default_factory=list)
 
     @property
@@ -104,13 +108,13 @@ class SourceEvaluation(Answer):
     @property
     def warnings(self) -> list[str]:
         """What a reader must know; a lost source goes by its name here."""
-        kept = [_in_flags(w) for w in self.estimator.warnings_ if not w.startswith("collapsed:")]
+        kept = [w for w in self.estimator.warnings_ if not w.startswith("collapsed:")]
         if self.lost:
             kept.insert(
                 0,
                 f"{', '.join(self.lost)} collapsed: the column in the mixing matrix is gone, and "
-                "what is left is no source; use --posterior lr or adatap, more --restarts, or "
-                "fewer --sources",
+                "what is left is no source; use --posterior lr or adatap, or raise n_init or "
+                "lower n_components",
             )
         return kept
 
@@ -123,12 +127,34 @@ class SourceEvaluation(Answer):
     @cached_property
     def likelihood(self) -> tuple[str, float] | None:
         """What the fit maximised, and its value per sample; None without one."""
-        if self.method == "bayesian":
+        if hasattr(self.estimator, "bound_"):
             return "bound on the log-evidence", float(self.estimator.bound_) / len(self.samples)
         try:
             return "log-likelihood", float(self.estimator.score(self.samples))
         except MethodError:  # a mean function without a density, or filters only
             return None
+
+    @property
+    def source(self) -> str:  # type: ignore[override]
+        """The files of the recording."""
+        return self.recording.source
+
+    @property
+    def title(self) -> str:
+        """The number of sources, and where they were found."""
+        return f"{text.count(len(self.sources), 'source')} in {self.recording.source}"
+
+    def ending_tiles(self) -> list[Tile]:
+        """The sources that were found, and how the fit ended."""
+        from kikuchi.ica.figures import source_tiles
+
+        return source_tiles(self)
+
+    def figures(self) -> Sections:
+        """The sources, their courses or maps, directions and the trace."""
+        from kikuchi.ica.figures import source_figures
+
+        return source_figures(self)
 
     def facts(self) -> list[tuple[str, str]]:
         """The data, the model, how the fit went, noise and likelihood."""
@@ -138,7 +164,7 @@ class SourceEvaluation(Answer):
             ("model", f"{type(e).__name__}, {text.count(len(self.sources), 'source')}"),
         ]
         if self.choice is not None:
-            facts.append(("number of sources", f"{self.choice.n_sources}, chosen by BIC"))
+            facts.append(("number of sources", f"{self.choice.n_components}, chosen by BIC"))
         how = "converged" if e.converged_ else "not converged"
         work = f"{text.count(e.n_iter_, 'iteration')}, {text.seconds(self.seconds)}"
         facts.append(("fit", f"{how} ({work})"))
@@ -194,7 +220,7 @@ class SourceEvaluation(Answer):
             "n_samples": self.recording.n_samples,
             "n_sensors": self.recording.n_sensors,
             "orientation": self.orientation,
-            "n_sources": len(self.sources),
+            "n_components": len(self.sources),
             "sources": [source.to_dict() for source in self.sources],
             "noise": self.noise,
             "mean": np.asarray(self.estimator.mean_).tolist(),
@@ -207,12 +233,6 @@ class SourceEvaluation(Answer):
             "warnings": self.warnings,
             "files": self.files,
         }
-
-
-def _in_flags(warning: str) -> str:
-    """A warning of an estimator in the words of the command line, which has no tolerance."""
-    said, advice, _ = warning.partition("; raise max_iter")
-    return f"{said}; give more --iterations" if advice else warning
 
 
 def _choice_data(choice: Choice) -> dict[str, Any]:
@@ -284,7 +304,15 @@ def evaluate(
         for k, i in enumerate(order)
     ]
     return SourceEvaluation(
-        estimator, method, mixing, values, sources, components, choice, seconds, **vars(prepared)
+        estimator,
+        method,
+        mixing,
+        values,
+        sources,
+        components,
+        choice,
+        seconds=seconds,
+        **vars(prepared),
     )
 
 
@@ -293,7 +321,7 @@ def _prior_texts(estimator: Any) -> list[str]:
         return [prior.text for prior in estimator.priors_]
     if hasattr(estimator, "densities_"):
         return list(estimator.densities_)
-    return [str(estimator.sources)] * len(estimator.components_)
+    return [str(estimator.prior)] * len(estimator.components_)
 
 
 def _kurtosis(values: Array) -> float:

@@ -85,7 +85,7 @@ class RestartTask:
     rules: Rules
     start: str | Model
     seed: int
-    optimiser: str
+    solver: str
     batch_size: int | None
     tol: float
     max_iter: int
@@ -123,9 +123,9 @@ def fit_once(
         trace.objective[-1] = learning.objective
     _check_model(learning.model)
     lost, stopped, precision = collapsed_sources(learning.model), run.stopped, None
-    if stopped == "diverged" and task.optimiser == "scoring":
+    if stopped == "diverged" and task.solver == "scoring":
         stopped = "stalled"
-    measured = task.optimiser == "lbfgs" and has_information(len(task.priors), task.data)
+    measured = task.solver == "lbfgs" and has_information(len(task.priors), task.data)
     if measured and not cut_short:
         learning.evaluation = evaluate(
             learning.model,
@@ -147,15 +147,15 @@ def fit_once(
 
 
 def _stepping(learning: EMIteration, task: RestartTask) -> Callable[[EMIteration], Step | None]:
-    """The step of the optimiser. Noise "auto" begins with one variance for all channels; where BIC
+    """The step of the solver. Noise "auto" begins with one variance for all channels; where BIC
     prefers a variance for each, the steps go on with those. Scoring has made that choice in its
     search for a start, unless the start was given.
     """
-    open_kind = task.optimiser != "scoring" or isinstance(task.start, Model)
+    open_kind = task.solver != "scoring" or isinstance(task.start, Model)
     choose = isinstance(task.noise, str) and task.noise == AUTO and open_kind
     choose = choose and task.data.channels > 1
     early = min(_EQUAL, max(1, task.max_iter // 2))
-    learning.begin(task.optimiser, task.batch_size, task.seed)
+    learning.begin(task.solver, task.batch_size, task.seed)
 
     def step(learning: EMIteration) -> Step | None:
         report = learning.step()
@@ -167,7 +167,7 @@ def _stepping(learning: EMIteration, task: RestartTask) -> Callable[[EMIteration
             and _channels_of_fit_differ(learning, task)
         ):
             learning.begin_again(with_channel_variances(learning.model))
-            learning.begin(task.optimiser, task.batch_size, task.seed)
+            learning.begin(task.solver, task.batch_size, task.seed)
             equal, report = False, learning.step()
         return report
 
@@ -216,10 +216,10 @@ def _first_model(task: RestartTask, clock: Clock) -> tuple[Model, str, bool, flo
     rng = np.random.default_rng(task.seed)
     if isinstance(task.start, Model):
         return task.start, "converged", True, 1.0
-    if task.optimiser == "scoring":
+    if task.solver == "scoring":
         return _scored_model(task, clock, rng)
     model = _best_start(task, rng)
-    gradients = task.optimiser in GRADIENTS
+    gradients = task.solver in GRADIENTS
     part, many = (_PART, _MANY) if gradients else (_WARM_UP, 100_000)
     if task.batch_size is not None or task.data.count < many:
         return model, "converged", True, 1.0
@@ -357,7 +357,7 @@ def _best_start(task: RestartTask, rng: np.random.Generator) -> Model:
     """
     arguments = task.data, task.priors, task.noise, task.rules.mixing, rng
     model = initial_model(str(task.start), *arguments, columns=task.columns)
-    wanted = task.start in ("ica", "directions") and task.optimiser in GRADIENTS
+    wanted = task.start in ("ica", "directions") and task.solver in GRADIENTS
     if not wanted or not model.noise.learned:
         return model
     few = task.data.take(slice(0, _START_SAMPLES))
@@ -402,11 +402,11 @@ def _fit_to_part(
     """
     learning = EMIteration(model, few, task.posterior, task.rules, moments)
     run = Run(clock, silent, Trace())
-    scoring = task.optimiser == "scoring"
+    scoring = task.solver == "scoring"
     learning.pseudo, learning.most_times = _PSEUDO, _PART_TIMES
     error = _PART_OF_ERROR[scoring] / math.sqrt(few.count)
     limit = min(task.max_iter, limit or _PART_ITERATIONS[scoring])
-    learning.begin(task.optimiser, None, task.seed)
+    learning.begin(task.solver, None, task.seed)
     iterate(EMIteration.step, learning, run, tol=max(task.tol, error), limit=limit)
     return learning, run.stopped
 
@@ -491,11 +491,9 @@ def choose_fit(
 
 def _check_model(model: Model) -> None:
     if not np.isfinite(model.mixing).all():
-        raise ModelError(
-            "the fit has diverged: the mixing matrix is not finite; use optimiser='em'"
-        )
+        raise ModelError("the fit has diverged: the mixing matrix is not finite; use solver='em'")
     if not float(np.abs(model.mixing).max()) > 0:
         raise DataError(
             "no source is left: every column of the mixing matrix has collapsed; "
-            "the data may be noise, or posterior='lr' and more restarts may help"
+            "the data may be noise, or posterior='lr' and a larger n_init may help"
         )

@@ -1,7 +1,4 @@
-r"""`MeanFieldICA`: noisy ICA by mean field EM as a scikit-learn estimator.
-
-Reference: HOJ-I20, HOJ-L6, HOJ-L8, HOJ-M7.
-"""
+r"""`MeanFieldICA`: noisy ICA by mean field EM (HOJ-I20, HOJ-L6, HOJ-L8, HOJ-M7)."""
 
 from __future__ import annotations
 
@@ -20,6 +17,7 @@ from kikuchi.core.log import warn_caller
 from kikuchi.core.methods import instance_method
 from kikuchi.core.options import option
 from kikuchi.core.trace import Trace
+from kikuchi.ica import kinds
 from kikuchi.ica.adaptation import adapt_priors, better_separation
 from kikuchi.ica.em import Rules, expectation, maximisation
 from kikuchi.ica.estimator import IcaEstimator, drawn_seeds
@@ -27,13 +25,13 @@ from kikuchi.ica.fitting import RestartTask, choose_fit, fit_all
 from kikuchi.ica.initialisation import initial_model, start_kinds
 from kikuchi.ica.mixing import RULES, parse_mixing_prior
 from kikuchi.ica.model import Model, Observations, is_learned
-from kikuchi.ica.optimisers import check_optimiser
 from kikuchi.ica.order import Choice, choose_sources
 from kikuchi.ica.posteriors.posterior import Moments, Posterior, parse_posterior
 from kikuchi.ica.priors.mixture import MixturePrior
 from kikuchi.ica.priors.prior import AUTO, SourcePrior, as_priors
 from kikuchi.ica.restarts import CUT_SHORT, RestartFit, collapsed_sources, read_precision
 from kikuchi.ica.scoring import Precision, has_enough_samples
+from kikuchi.ica.solvers import check_solver
 from kikuchi.ica.statistics import Statistics
 from kikuchi.training.checkpoint import Arrays, part, prefixed
 from kikuchi.training.estimator import check_is_fitted, validate_data
@@ -69,13 +67,14 @@ class MeanFieldICA(IcaEstimator):
     >>> rng = np.random.default_rng(0)
     >>> S = rng.laplace(size=(2000, 2))
     >>> X = S @ np.array([[1.0, 0.5], [-0.4, 1.0]]) + 0.1 * rng.standard_normal((2000, 2))
-    >>> ica = MeanFieldICA(n_sources=2, random_state=0).fit(X)
+    >>> ica = MeanFieldICA(n_components=2, random_state=0).fit(X)
     >>> from kikuchi.ica.measures import matched_correlation
     >>> bool(matched_correlation(ica.transform(X), S).min() > 0.95)
     True
     """
 
-    n_sources: int | None = option(
+    kind = kinds.MEAN_FIELD
+    n_components: int | None = option(
         None, "Number of sources; as many as channels by default.", low=1
     )
     _: KW_ONLY
@@ -114,8 +113,8 @@ class MeanFieldICA(IcaEstimator):
     start: Literal["auto", "ica", "pca", "directions", "samples", "random"] = option(
         "auto", "Kind of all starts; auto chooses by the numbers of sources and channels."
     )
-    restarts: int = option(1, "Number of fits from different starts.", low=1)
-    optimiser: Literal["auto", "em", "over-relaxed", "lbfgs", "scoring"] = option(
+    n_init: int = option(1, "Number of fits from different starts.", low=1)
+    solver: Literal["auto", "em", "over-relaxed", "lbfgs", "scoring"] = option(
         "auto",
         "em, over-relaxed, lbfgs (not for posteriors lr and importance) or scoring (accelerated "
         "steps along the gradient); auto takes scoring for importance, lbfgs for adatap with "
@@ -155,8 +154,8 @@ class MeanFieldICA(IcaEstimator):
         rules = self._rules()
         rows = self._rows(X, reset=True)
         priors, data, columns = self._adapted(rows)
-        posterior, optimiser = self.method_for(priors, rows.shape)
-        check_optimiser(optimiser, posterior, rules, priors, self._noise())
+        posterior, solver = self.method_for(priors, rows.shape)
+        check_solver(solver, posterior, rules, priors, self._noise())
         tasks = self._tasks(data, priors, rules, models, columns)
         checkpoint = fit_checkpoint(self, rows)
         fits, interrupted = fit_all(
@@ -249,11 +248,11 @@ class MeanFieldICA(IcaEstimator):
         models: Sequence[Model],
         columns: Array | None = None,
     ) -> list[RestartTask]:
-        posterior, optimiser = self.method_for(priors, (data.count, data.channels))
-        names = start_kinds(self.start, self.restarts, len(priors), data, rules.mixing)
+        posterior, solver = self.method_for(priors, (data.count, data.channels))
+        names = start_kinds(self.start, self.n_init, len(priors), data, rules.mixing)
         seeds = drawn_seeds(self.random_state, len(names))
         noise = self._noise()
-        usual = _ERRORS / math.sqrt(data.count) if optimiser == "scoring" else _TOLERANCE
+        usual = _ERRORS / math.sqrt(data.count) if solver == "scoring" else _TOLERANCE
         tol = usual if self.tol is None else float(self.tol)
         starts: list[str | Model] = [*names, *models]
         return [
@@ -265,7 +264,7 @@ class MeanFieldICA(IcaEstimator):
                 rules,
                 start,
                 int(seeds[k % len(seeds)]),
-                optimiser,
+                solver,
                 self.batch_size,
                 tol,
                 int(self.max_iter),
@@ -288,14 +287,14 @@ class MeanFieldICA(IcaEstimator):
     def _warn(self, best: RestartFit, asked: int, tol: float, better: Sequence[str]) -> None:
         texts = []
         if self.stopped_ in CUT_SHORT:
-            texts.append(f"stopped early ({self.stopped_}): the best so far is kept")
+            texts.append(f"stopped early ({self.stopped_}): the best result so far is used")
         elif best.stopped == "unresolved":
             sources = [] if best.precision is None else best.precision.open_sources
             if sources:
                 texts.append(
                     "not converged: at the optimum the samples do not tell source "
                     f"{', '.join(map(str, sources))} from others (see doubt_); give more samples, "
-                    "or ask for fewer sources"
+                    "or request fewer sources"
                 )
             if best.open_noise:
                 where = " (see noise_error_)" if best.precision is not None else " (at its floor)"
@@ -307,7 +306,7 @@ class MeanFieldICA(IcaEstimator):
         elif best.stopped == "ambiguous":
             texts.append(
                 "not converged: fits from several starts ended at different mixing matrices; raise "
-                "restarts, or give more samples"
+                "n_init, or give more samples"
             )
         elif best.stopped == "stalled":
             texts.append(
@@ -319,7 +318,7 @@ class MeanFieldICA(IcaEstimator):
             texts.append(
                 f"not converged in {self.n_iter_} iterations (gradient "
                 f"{best.trace.last_residual:.1e}, tol {tol:.1e}); raise max_iter or "
-                "tol, or choose another optimiser"
+                "tol, or choose another solver"
             )
         if len(self.restarts_) < asked:
             texts.append(f"{asked - len(self.restarts_)} of {asked} restarts were left out")
@@ -327,10 +326,10 @@ class MeanFieldICA(IcaEstimator):
             lost = ", ".join(map(str, best.collapsed))
             texts.append(
                 f"collapsed: source {lost} has lost its column in the mixing matrix; use "
-                "posterior='lr' or 'adatap', more restarts, or fewer sources"
+                "posterior='lr' or 'adatap', a larger n_init, or fewer sources"
             )
         if better:
-            way = "restarts=5 or more samples" if self._is_auto else "prior='auto'"
+            way = "n_init=5 or more samples" if self._is_auto else "prior='auto'"
             texts.append(
                 "the sources are less independent than those of a first separation, whose shapes "
                 f"are {', '.join(better)}: the prior may be wrong, or sources mixed up; use {way}"
@@ -380,30 +379,35 @@ class MeanFieldICA(IcaEstimator):
         """-2 log-likelihood of the rows of `X` + 2 n_parameters; lower is better."""
         return float(-2.0 * self.score_samples(X).sum() + 2.0 * self.n_parameters())
 
-    def sample(self, n_samples: int = 1, random_state: Any = None) -> tuple[Array, Array]:
-        """Draw `n_samples` rows of data and their sources; `random_state` is the seed."""
+    def sample(
+        self, n_samples: int = 1, *, random_state: Any = None, return_latents: bool = False
+    ) -> Any:
+        """Draw `n_samples` rows (n_samples, sensors) with the seed `random_state`; with
+        `return_latents` the pair of rows and sources (n_samples, sources).
+        """
         check_is_fitted(self)
         if n_samples < 1:
             raise DataError(f"sample: at least 1 sample is needed, got {n_samples}")
         rng = np.random.default_rng(drawn_seeds(random_state, 1)[0])
         sources = np.array([p.sample(rng, n_samples) for p in self.priors_])
         noise = self.model_.noise.sample(rng, self.model_.channels, n_samples)
-        return (self.mixing_ @ sources + noise).T + self.mean_, sources.T
+        rows = (self.mixing_ @ sources + noise).T + self.mean_
+        return (rows, sources.T) if return_latents else rows
 
     @instance_method
     def choose_sources(
-        self, X: ArrayLike, sources: Iterable[int], criterion: str = "bic"
+        self, X: ArrayLike, n_components: Iterable[int], criterion: str = "bic"
     ) -> Choice:
         """Choose the number of sources of the rows `X`.
 
         Each number is fitted by a copy of this estimator with all of its options except
-        `n_sources`; numbers above the first also start from the fit before, grown by a column. The
-        estimator itself is not changed. A `checkpoint` is refused, because it holds one fit.
+        `n_components`; numbers above the first also start from the fit before, grown by a column.
+        The estimator itself is not changed. A `checkpoint` is refused, because it holds one fit.
 
         Parameters
         ----------
         X : (samples, sensors).
-        sources : numbers to try; 0 stands for Gaussians without sources.
+        n_components : numbers to try; 0 stands for Gaussians without sources.
         criterion : "bic", with the full count of parameters, or the likelihood of "held-out" rows.
 
         Returns
@@ -413,15 +417,15 @@ class MeanFieldICA(IcaEstimator):
         >>> rng = np.random.default_rng(0)
         >>> S = rng.laplace(size=(1000, 2))
         >>> X = S @ rng.normal(size=(2, 4)) + 0.1 * rng.standard_normal((1000, 4))
-        >>> MeanFieldICA(random_state=0).choose_sources(X, range(1, 4)).n_sources
+        >>> MeanFieldICA(random_state=0).choose_sources(X, range(1, 4)).n_components
         2
         """
-        return choose_sources(self, X, sources, criterion)
+        return choose_sources(self, X, n_components, criterion)
 
     def method_for(
         self, priors: Sequence[SourcePrior], shape: tuple[int, ...] | None = None
     ) -> tuple[Posterior, str]:
-        """Posterior and optimiser of a fit with these `priors`, one per source, to rows of this
+        """Posterior and solver of a fit with these `priors`, one per source, to rows of this
         `shape`; those that are "auto" are chosen, for many rows if no shape is given.
 
         >>> from kikuchi.ica.priors.prior import as_priors
@@ -435,19 +439,19 @@ class MeanFieldICA(IcaEstimator):
         learned_full = isinstance(self.noise, str) and self.noise == "full"
         smooth = smooth and free and self.batch_size is None and not learned_full
         posterior: str | Posterior = self.posterior
-        optimiser: str = self.optimiser
+        solver: str = self.solver
         if posterior == "auto":
             enough = shape is None or has_enough_samples(len(priors), shape[0], shape[1])
             drawn = len(priors) <= _MOST_DRAWN and (
-                optimiser == "scoring" or (optimiser == "auto" and enough)
+                solver == "scoring" or (solver == "auto" and enough)
             )
             posterior = ("importance" if drawn else "adatap") if smooth else "lr"
             posterior = "exact" if _few_states(priors) else posterior
         found = parse_posterior(posterior)
-        if optimiser == "auto":
+        if solver == "auto":
             best = {"importance": "scoring", "adatap": "lbfgs"}
-            optimiser = best.get(found.name, "em") if smooth else "em"
-        return found, optimiser
+            solver = best.get(found.name, "em") if smooth else "em"
+        return found, solver
 
     def posterior_of_fit(self) -> Posterior:
         """The posterior of the sources that `transform` and `score` use: the option, and where that
@@ -466,7 +470,7 @@ class MeanFieldICA(IcaEstimator):
         return Rules(self.mixing, parse_mixing_prior(self.mixing_prior), self._learned)
 
     def _source_count(self, rows: Array) -> int:
-        count = self.n_sources
+        count = self.n_components
         if count is None:
             count = len(self.prior) if isinstance(self.prior, list | tuple) else rows.shape[1]
         if count < 1:
@@ -568,10 +572,9 @@ def _is_smooth(prior: SourcePrior, learned: str) -> bool:
     """Whether a prior has a density on the whole line that gradients can follow: a log-concave one,
     or a mixture that is not learned.
     """
-    if not prior.is_proper or prior.support != "real" or prior.states is not None:
-        return False
+    smooth = prior.is_proper and prior.support == "real" and prior.states is None
     fixed = isinstance(prior, MixturePrior) and not is_learned(prior, learned)
-    return prior.log_concave or fixed
+    return smooth and (prior.log_concave or fixed)
 
 
 def _channel_variances(noise: Array) -> Array:

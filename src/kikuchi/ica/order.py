@@ -37,6 +37,7 @@ class _SourceEstimator(Protocol):
     """What is asked of an estimator whose number of sources is chosen."""
 
     prior: Any
+    n_components: int | None
     checkpoint: Any
     random_state: Any
 
@@ -58,7 +59,7 @@ class Choice:
     `estimators` holds the fits; `best` is the chosen one, None when no source is better than any.
     """
 
-    n_sources: int
+    n_components: int
     criterion: str
     values: dict[int, float]
     averages: dict[int, float]
@@ -68,7 +69,7 @@ class Choice:
     @property
     def best(self) -> Any:
         """The estimator with the chosen number of sources."""
-        return self.estimators.get(self.n_sources)
+        return self.estimators.get(self.n_components)
 
     @property
     def probabilities(self) -> dict[int, float]:
@@ -124,7 +125,7 @@ def _with_sources(estimator: _Estimator, count: int, seed: int) -> _Estimator:
 
     Options are passed on as they are: copies of a progress bar would draw over each other.
     """
-    options = estimator.get_params(deep=False) | {"n_sources": count, "random_state": seed}
+    options = estimator.get_params(deep=False) | {"n_components": count, "random_state": seed}
     return type(estimator)(**options)
 
 
@@ -162,10 +163,10 @@ def _grown(last: Any, train: Array, wanted: Any) -> list[Model]:
     """
     model: Model = last.model_
     adapts = isinstance(wanted.prior, str) and wanted.prior == ADAPTED
-    if adapts and (wanted.n_sources <= model.channels or any(p.states for p in model.priors)):
+    if adapts and (wanted.n_components <= model.channels or any(p.states for p in model.priors)):
         return []
-    more = wanted.n_sources - model.sources
-    priors = tuple(as_priors(wanted.prior, wanted.n_sources))
+    more = wanted.n_components - model.sources
+    priors = tuple(as_priors(wanted.prior, wanted.n_components))
     data = Observations.of((train - last.mean_).T)
     moments = last.posterior_of_fit().solve(model.problem(data))
     rest = data.x - model.mixing @ moments.mean

@@ -179,7 +179,7 @@ class PenalisedRule(Rule[GraphModel]):
             data,
             self,
             optimiser=optimiser,
-            epochs=learner.epochs,
+            epochs=learner.max_iter,
             batch_size=batch_size,
             seed=learner.seed,
             run=run,

@@ -68,7 +68,7 @@ def draw_samples(
     """
     check_graph(graph, "draw_samples")
     if isinstance(n, bool) or not isinstance(n, int | np.integer) or n < 0:
-        raise MethodError(f"the number of samples must be a whole number of at least 0, got {n!r}")
+        raise MethodError(f"the number of samples must be an integer of at least 0, got {n!r}")
     budget = limits(**within)
     try:
         found = plan(graph, evidence=evidence)
@@ -87,7 +87,7 @@ def _by_gibbs(
     flat = flatten(reduced.graph)
     n_variables = reduced.graph.n_variables
     budget.require_bytes(
-        8 * draws * chains * graph.n_variables, f"{n} samples", "ask for fewer samples"
+        8 * draws * chains * graph.n_variables, f"{n} samples", "request fewer samples"
     )
     sweeper = make_sweeper(reduced.graph, flat, chains, np.arange(n_variables))
     sweeper.set(_starts(reduced.graph, chains, seed, budget))
@@ -101,7 +101,7 @@ def _by_gibbs(
         if clock.expired and k + 1 < draws:
             raise BudgetError(
                 f"the time ended after {(k + 1) * chains} of {n} samples; allow more seconds or "
-                "ask for fewer"
+                "request fewer"
             )
     states = reduced.expand_states(out.reshape(draws * chains, n_variables)[:n])
     how = (

@@ -28,7 +28,7 @@ from kikuchi.methods.method import Method
 from kikuchi.methods.registry import parse_method
 from kikuchi.training.model import PytreeModel
 from kikuchi.training.rule import LossRule
-from kikuchi.training.trainer import train
+from kikuchi.training.trainer import Validation, train
 
 _LEAST = 64  # nodes and directed edges of the smallest bucket
 _HIDDEN = 16
@@ -157,7 +157,7 @@ def train_messages(
     *,
     method: str | Method = "auto",
     iterations: int = 15,
-    epochs: int = 30,
+    max_iter: int = 30,
     batch_size: int = 20,
     rate: float = 0.01,
     seed: int = 0,
@@ -170,11 +170,11 @@ def train_messages(
     graphs : how many are made; a fifth of them is held out, and the best epoch on it is kept.
     method : labels the marginals; refused where it has not converged.
     iterations : rounds of messages.
-    epochs, batch_size, rate : of the training by Adam.
+    max_iter, batch_size, rate : of the training by Adam.
     seed : of the graphs (seed, seed + 1, ...), the first weights and the batches.
 
     >>> import kikuchi as kk
-    >>> net = train_messages(lambda s: kk.grid(3, 3, seed=s), 10, epochs=2, batch_size=4)
+    >>> net = train_messages(lambda s: kk.grid(3, 3, seed=s), 10, max_iter=2, batch_size=4)
     >>> net.infer(kk.grid(4, 4, seed=99)).flat_marginals.shape
     (32,)
     """
@@ -196,18 +196,17 @@ def train_messages(
         tuple(part[held:] for part in data),
         rule,
         optimiser=f"adam:learning_rate={rate}",
-        epochs=epochs,
+        epochs=max_iter,
         batch_size=batch_size,
         seed=seed,
-        validation=tuple(part[:held] for part in data),
-        patience=epochs,
+        validation=Validation(tuple(part[:held] for part in data), patience=max_iter),
     )
     return done.model
 
 
 def _checked_rounds(iterations: int) -> int:
     if iterations != int(iterations) or iterations < 1:
-        raise MethodError(f"iterations must be a whole number of at least 1, got {iterations!r}")
+        raise MethodError(f"iterations must be an integer of at least 1, got {iterations!r}")
     return int(iterations)
 
 

@@ -38,7 +38,7 @@ class Logits(Part, Protocol):
 class EnergySettings:
     """Options of a region free energy over the beliefs of a network."""
 
-    regions: str = option("auto", "which regions; `kikuchi regions --help` lists them")
+    regions: str = option("auto", "choice of regions; `kikuchi regions --help` lists them")
     penalty: float = option(5.0, "weight of the squared disagreement of regions", low=0)
     network: Literal["attention", "none"] = option(
         "attention", "what writes the root beliefs: the network, or free tables"

@@ -1,7 +1,7 @@
 """Region-energy networks: RENN and the Inference Net, as inference methods.
 
 As methods they serve learning too, trained anew at every step of it:
-`GradientML(inference="renn", optimiser="adam")`. `min_max` learns model and network in turn.
+`GradientML(inference="renn", solver="adam")`. `min_max` learns model and network in turn.
 
 Reference: LIU-I14, LIU-I14b, LIU-I15, LIU-L4, LIU-M10.
 """

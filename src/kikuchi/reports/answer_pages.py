@@ -12,9 +12,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from kikuchi.core import text
+from kikuchi.core.page import Facts, Item, Picture, Tile
 from kikuchi.plots.beliefs import marginal_bars
 from kikuchi.reports import html
-from kikuchi.reports.page import Facts, Item, Picture, Report, Tile, versions
+from kikuchi.reports.page import Report, versions
 
 if TYPE_CHECKING:
     from kikuchi.brackets.log_z_bounds import LogZBounds

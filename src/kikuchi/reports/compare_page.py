@@ -6,10 +6,11 @@ from os import PathLike
 
 from kikuchi.core import text
 from kikuchi.core.answer import TextTable
+from kikuchi.core.page import Facts, Item, Picture
 from kikuchi.plots.comparison import comparison, scatter
 from kikuchi.reports import html, model_parts, wording
 from kikuchi.reports.comparison import ComparedMethod, Comparison
-from kikuchi.reports.page import Facts, Item, Picture, Report, convergence_picture, versions
+from kikuchi.reports.page import Report, convergence_picture, versions
 
 _HEAD = (
     "method",

@@ -9,6 +9,7 @@ import numpy as np
 
 from kikuchi.core import text
 from kikuchi.core.arrays import Array
+from kikuchi.core.page import Facts, Picture, Tile, settings_text
 from kikuchi.graphs.factor_graph import Evidence
 from kikuchi.methods.beliefs import Beliefs
 from kikuchi.methods.registry import parse_method
@@ -59,7 +60,7 @@ def infer_report(
         warnings=_warnings(beliefs),
         tiles=_tiles(beliefs),
         answer=[
-            page.Facts([(name.capitalize(), value) for name, value in wording.choice(beliefs)]),
+            Facts([(name.capitalize(), value) for name, value in wording.choice(beliefs)]),
             _against_exact(beliefs, exact, observed),
         ],
         sections={
@@ -67,7 +68,7 @@ def infer_report(
             f"{model_parts.belief_name(beliefs)}s": [model_parts.marginal_table(beliefs, exact)],
             "Bounds on log Z": [_bounds(beliefs)],
             "Convergence": [page.convergence_picture(steps, "How the run approached its answer.")],
-            "Question": [page.Facts(question)],
+            "Question": [Facts(question)],
             "Diagnostics": [page.diagnostics(beliefs.diagnostics)],
         },
         python=model_parts.python_text(beliefs.graph, model, call, observed),
@@ -94,16 +95,16 @@ def _warnings(beliefs: Beliefs) -> list[str]:
     return warnings
 
 
-def _tiles(beliefs: Beliefs) -> list[page.Tile]:
+def _tiles(beliefs: Beliefs) -> list[Tile]:
     entries = [
-        page.Tile("log Z (nats)", text.log_z(beliefs.log_z)),
-        page.Tile("bounds on log Z", wording.bounds(beliefs)),
-        page.Tile.judged("converged", beliefs.converged),
-        page.Tile("iterations", text.whole(beliefs.iterations)),
-        page.Tile("time", text.seconds(beliefs.seconds)),
+        Tile("log Z (nats)", text.log_z(beliefs.log_z)),
+        Tile("bounds on log Z", wording.bounds(beliefs)),
+        Tile.judged("converged", beliefs.converged),
+        Tile("iterations", text.whole(beliefs.iterations)),
+        Tile("time", text.seconds(beliefs.seconds)),
     ]
     if beliefs.score is not None:
-        entries.append(page.Tile("log-weight of the best state", text.log_z(beliefs.score)))
+        entries.append(Tile("log-weight of the best state", text.log_z(beliefs.score)))
     return entries
 
 
@@ -126,12 +127,12 @@ def _method_pairs(method: str) -> list[tuple[str, str]]:
     if method != chosen.name:
         pairs.append(("Method text", method))
     if dataclasses.fields(chosen):
-        pairs.append(("Settings", page.settings_text(chosen)))
+        pairs.append(("Settings", settings_text(chosen)))
     seed = getattr(chosen, "seed", None)
     return [*pairs, ("Seed", "not used: deterministic" if seed is None else str(seed))]
 
 
-def _bounds(beliefs: Beliefs) -> page.Picture | None:
+def _bounds(beliefs: Beliefs) -> Picture | None:
     """The bounds over time, where the run recorded at least two steps with a bound."""
     columns = beliefs.trace.arrays()
     lower, upper = (_known(columns[side]) for side in ("lower", "upper"))
@@ -145,7 +146,7 @@ def _bounds(beliefs: Beliefs) -> page.Picture | None:
         [],
         estimate=beliefs.log_z,
     )
-    return page.Picture(figure, "Certified bounds on log Z against time.")
+    return Picture(figure, "Certified bounds on log Z against time.")
 
 
 def _known(bound: Array) -> Array:
@@ -153,12 +154,12 @@ def _known(bound: Array) -> Array:
     return np.where(np.isfinite(bound), bound, np.nan)
 
 
-def _pictures(beliefs: Beliefs, exact: Beliefs | None, observed: Observed) -> list[page.Picture]:
+def _pictures(beliefs: Beliefs, exact: Beliefs | None, observed: Observed) -> list[Picture]:
     pictures = model_parts.belief_pictures(beliefs, observed)
     if exact is not None and beliefs.flat_beliefs.size:
         errors = marginal_errors(beliefs, exact, observed)
         figure = scatter(exact.flat_marginals, beliefs.flat_marginals, beliefs.method, errors)
         pictures.append(
-            page.Picture(figure, "Each dot is the probability of one state of one variable.")
+            Picture(figure, "Each dot is the probability of one state of one variable.")
         )
     return pictures

@@ -13,6 +13,7 @@ from kikuchi.core import text
 from kikuchi.core.budget import Budget
 from kikuchi.core.errors import KikuchiError
 from kikuchi.core.numerics import entropy
+from kikuchi.core.page import Facts, Item, Picture, Tile, settings_text
 from kikuchi.graphs.picture import edge_numbers
 from kikuchi.learning.data import Data
 from kikuchi.learning.fit import Fit
@@ -70,7 +71,7 @@ def learn_report(
             "Conditional probability tables": _tables(fit.graph),
             "Model and data": model_and_data(fit.graph, data, beliefs),
             "Strongest factors": _strongest_factors(fit.graph, beliefs),
-            "Question": [page.Facts(_question(fit, data, source, graph))],
+            "Question": [Facts(_question(fit, data, source, graph))],
             "How the fit was found": [page.convergence_picture(steps, caption)],
             "Diagnostics": [page.diagnostics(fit.diagnostics)],
         },
@@ -78,22 +79,22 @@ def learn_report(
     ).write(path, command)
 
 
-def _structure(model: FactorGraph, data: Data, graph: str | None) -> list[page.Tile]:
+def _structure(model: FactorGraph, data: Data, graph: str | None) -> list[Tile]:
     """The score of the arrows: the one that the search for them used, else BIC."""
     if not (model.is_directed and data.complete):
         return []
     search, _, score = (graph or "").strip().lower().partition(":")
     name = score if search == "hill-climb" and score else "bic"
-    return [page.Tile(name.upper(), f"{structure_score(model, data, name):.3f}")]
+    return [Tile(name.upper(), f"{structure_score(model, data, name):.3f}")]
 
 
 def _what(fit: Fit) -> str:
     return "A Bayesian network" if fit.graph.is_directed else "A model"
 
 
-def _found(graph: FactorGraph, beliefs: Beliefs | None) -> list[page.Item]:
+def _found(graph: FactorGraph, beliefs: Beliefs | None) -> list[Item]:
     """The network with its marginals, and its arrows."""
-    items: list[page.Item] = []
+    items: list[Item] = []
     if beliefs is not None:
         items += model_parts.belief_pictures(beliefs, {})
     if not graph.is_directed:
@@ -104,10 +105,10 @@ def _found(graph: FactorGraph, beliefs: Beliefs | None) -> list[page.Item]:
     ]
     more = f", and {len(arrows) - _MOST_ARROWS} more" if len(arrows) > _MOST_ARROWS else ""
     shown = ", ".join(arrows[:_MOST_ARROWS]) + more
-    return [*items, page.Facts([(f"Arrows ({len(arrows)})", shown or "none")])]
+    return [*items, Facts([(f"Arrows ({len(arrows)})", shown or "none")])]
 
 
-def _tables(graph: FactorGraph) -> list[page.Item]:
+def _tables(graph: FactorGraph) -> list[Item]:
     """The conditional probability table of each variable; of large networks folded away."""
     if not graph.is_directed:
         return []
@@ -150,24 +151,24 @@ def _warnings(fit: Fit) -> list[str]:
     return [stopped, *fit.warnings]
 
 
-def _tiles(fit: Fit) -> list[page.Tile]:
+def _tiles(fit: Fit) -> list[Tile]:
     scores = [] if fit.score is None else wording.score_pairs(fit.score)
     tiles = [
-        page.Tile(label + ", exact" * value.endswith(" (exact)"), value.removesuffix(" (exact)"))
+        Tile(label + ", exact" * value.endswith(" (exact)"), value.removesuffix(" (exact)"))
         for label, value in scores
     ]
     if fit.held_out is not None:
         figure = wording.likelihood(fit.held_out).removesuffix(" (exact)")
-        tiles.insert(1, page.Tile(f"on {text.count(fit.held_out.rows, 'held-out row')}", figure))
+        tiles.insert(1, Tile(f"on {text.count(fit.held_out.rows, 'held-out row')}", figure))
     if fit.objective is not None and fit.trace.objective_name != "log-likelihood per row":
         label = f"objective: {wording.objective_name(fit)}"
-        tiles.append(page.Tile(label, text.log_z(fit.objective, 6)))
-    tiles += [page.Tile(label, value) for label, value in wording.certified_pairs(fit)]
+        tiles.append(Tile(label, text.log_z(fit.objective, 6)))
+    tiles += [Tile(label, value) for label, value in wording.certified_pairs(fit)]
     return [
         *tiles,
-        page.Tile.judged("converged", fit.converged),
-        page.Tile("iterations", text.whole(fit.iterations)),
-        page.Tile("time", text.seconds(fit.seconds)),
+        Tile.judged("converged", fit.converged),
+        Tile("iterations", text.whole(fit.iterations)),
+        Tile("time", text.seconds(fit.seconds)),
     ]
 
 
@@ -180,7 +181,7 @@ def _question(fit: Fit, data: Data, source: str | None, graph: str | None) -> li
         *((a, b) for a, b in model_parts.model_pairs(fit.graph, graph, {}) if a != "Evidence"),
         ("Learner", f"{learner.name}: {learner.summary}"),
         ("Learner text", fit.learner),
-        ("Settings", page.settings_text(learner)),
+        ("Settings", settings_text(learner)),
     ]
     return [*pairs, *page.versions()]
 
@@ -206,7 +207,7 @@ def fitted_beliefs(graph: FactorGraph) -> Beliefs | None:
         return None
 
 
-def model_and_data(graph: FactorGraph, data: Data, beliefs: Beliefs | None) -> list[page.Picture]:
+def model_and_data(graph: FactorGraph, data: Data, beliefs: Beliefs | None) -> list[Picture]:
     """Pictures of the tables of a model beside frequencies of the data, and of its beliefs."""
     if beliefs is None:
         return []
@@ -218,9 +219,7 @@ def model_and_data(graph: FactorGraph, data: Data, beliefs: Beliefs | None) -> l
         model = np.concatenate([beliefs.factor(a).ravel() for a in whole])
         note = "" if len(whole) == graph.n_factors else " of factors without hidden variables"
         caption = f"Each dot is one entry of one table{note}; a perfect fit lies on the line."
-        pictures.append(
-            page.Picture(moments(frequencies / data.total, model, beliefs.method), caption)
-        )
+        pictures.append(Picture(moments(frequencies / data.total, model, beliefs.method), caption))
     return pictures
 
 
@@ -236,7 +235,7 @@ def _informations(graph: FactorGraph, beliefs: Beliefs) -> np.ndarray[Any, np.dt
     return np.maximum(out, 0.0)
 
 
-def _strongest_factors(graph: FactorGraph, beliefs: Beliefs | None) -> list[page.Item]:
+def _strongest_factors(graph: FactorGraph, beliefs: Beliefs | None) -> list[Item]:
     many = np.diff(graph.scope_offsets) > 1
     if beliefs is None or not many.any():
         return []
@@ -245,7 +244,7 @@ def _strongest_factors(graph: FactorGraph, beliefs: Beliefs | None) -> list[page
     order = order[: min(_SHOWN_FACTORS, int(many.sum()))]
     scopes = [graph.scope(int(a)) for a in order]
     labels = [", ".join(wording.variable_name(graph, v) for v in scope) for scope in scopes]
-    picture = page.Picture(
+    picture = Picture(
         strengths(labels, values[order]),
         "Mutual information of each factor's variables in the fitted model "
         f"(by {beliefs.method}), the {len(order)} largest of {int(many.sum())}.",

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from kikuchi.core import text
+from kikuchi.core.page import Picture
 from kikuchi.graphs.picture import is_drawable, network_picture
 from kikuchi.graphs.shapes import grid_shape
 from kikuchi.plots import beliefs as belief_plots
@@ -12,7 +13,6 @@ from kikuchi.plots import factor_graph as graph_plots
 from kikuchi.reports import html, wording
 from kikuchi.reports.comparison import variable_errors
 from kikuchi.reports.evidence import Observed, observed_states
-from kikuchi.reports.page import Picture
 
 if TYPE_CHECKING:
     from kikuchi.graphs.factor_graph import FactorGraph
@@ -139,7 +139,7 @@ def marginal_table(beliefs: Beliefs, exact: Beliefs | None = None) -> str:
             f"{belief_name(beliefs)}s of all {graph.n_variables:,} variables", body
         )
     summary = f"The first {shown:,} of {graph.n_variables:,} variables; all of them: "
-    return html.collapsed(summary + "kikuchi infer ... --output marginals.csv", body)
+    return html.collapsed(summary + "kikuchi infer ... --out marginals.csv", body)
 
 
 def _marginal_rows(beliefs: Beliefs, exact: Beliefs | None, shown: int) -> str:

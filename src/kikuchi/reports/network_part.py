@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 from numpy.typing import ArrayLike
 
 from kikuchi.core import text
+from kikuchi.core.page import Item, Picture
 from kikuchi.graphs.picture import edge_numbers, network_picture
-from kikuchi.reports.page import Item, Picture
 
 if TYPE_CHECKING:
     from kikuchi.graphs.factor_graph import FactorGraph

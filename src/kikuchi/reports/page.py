@@ -6,87 +6,38 @@ and figures, and at the end how to run the same again. It is one self-contained 
 
 from __future__ import annotations
 
-import dataclasses
 import platform
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Mapping
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from importlib.metadata import PackageNotFoundError, version
 from os import PathLike
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from kikuchi import __version__
-from kikuchi.core.answer import Pairs, TextTable
+from kikuchi.core.answer import TextTable
+from kikuchi.core.page import Facts, Item, Page, Picture
 from kikuchi.plots.convergence import convergence
 from kikuchi.reports import html
 
 if TYPE_CHECKING:
-    from matplotlib.figure import Figure
-
     from kikuchi.core.trace import Trace
 
 _LONGEST_VALUE = 400  # characters of a diagnostic
 _MOST_VALUES = 8  # of an array, before it is summarised
-_NO_SETTINGS = ("checkpoint", "progress", "verbose")  # where a fit writes, and whom it tells
-
-
-class Tile(NamedTuple):
-    """A large figure at the top of a page; `kind` colours it: `good`, `bad` or nothing."""
-
-    label: str
-    value: str
-    kind: str = ""
-
-    @classmethod
-    def judged(cls, label: str, good: bool, words: tuple[str, str] = ("yes", "no")) -> Tile:
-        """A verdict, coloured.
-
-        >>> Tile.judged("converged", False)
-        Tile(label='converged', value='no', kind='bad')
-        """
-        return cls(label, words[0] if good else words[1], "good" if good else "bad")
-
-
-class Picture(NamedTuple):
-    """A figure with its caption."""
-
-    figure: Figure
-    caption: str
-
-
-class Facts(NamedTuple):
-    """Labels with their values, as a table of two columns."""
-
-    pairs: Pairs
-
-
-Item = str | Picture | list[Picture] | Facts | TextTable | None
-"""A part of a section; a text is HTML, several pictures stand side by side, None is left out."""
 
 
 @dataclass(kw_only=True)
-class Report:
-    """What a page shows: first `warnings` and `tiles`, then `sections`, then how to repeat it.
+class Report(Page):
+    """A page that can be written.
 
-    Sections without content are left out. `python` is the code that does the same, `answer` further
-    parts of the first section, whose title is `heading`.
-
+    >>> from kikuchi.core.page import Tile
     >>> page = Report(title="A coin", subtitle="Tossed", tiles=[Tile("heads", "3")], python="1 + 2")
     >>> "<h1>A coin</h1>" in page.html()
     True
     """
-
-    title: str
-    subtitle: str
-    python: str
-    heading: str = "Answer"
-    warnings: Sequence[str] = ()
-    tiles: Sequence[Tile] = ()
-    answer: Sequence[Item] = ()
-    note: str = ""
-    sections: Mapping[str, Sequence[Item]] = field(default_factory=dict)
 
     def html(self, command: str | None = None) -> str:
         """The whole page as text; `command` is the command line that repeats the run."""
@@ -119,6 +70,12 @@ class Report:
         return item or ""
 
 
+def write_page(page: Page, path: str | PathLike[str], command: str | None = None) -> None:
+    """Write a page, with the versions of the software as its last section."""
+    sections = {**page.sections, "Versions": [Facts(versions())]}
+    Report(**{**vars(page), "sections": sections}).write(path, command)
+
+
 def versions() -> list[tuple[str, str]]:
     """What the answer was computed with, and when the page was written."""
     others = ", ".join(f"{name} {_version(name)}" for name in ("numpy", "numba"))
@@ -137,42 +94,6 @@ def convergence_picture(traces: Mapping[str, Trace], caption: str) -> Picture | 
 def diagnostics(values: Mapping[str, Any]) -> Facts:
     """What a run recorded about itself, long values cut short."""
     return Facts([(name, _short(value)) for name, value in values.items()])
-
-
-def settings_text(thing: Any) -> str:
-    """The options of a dataclass that differ from their defaults, in one line.
-
-    >>> from kikuchi.methods.registry import parse_method
-    >>> settings_text(parse_method("bp:damping=0.5")), settings_text(parse_method("bp"))
-    ('damping=0.5, all others by default', 'all by default')
-    """
-    changed = {
-        f.name: getattr(thing, f.name)
-        for f in dataclasses.fields(thing)
-        if f.name not in _NO_SETTINGS and not _is_default(f, getattr(thing, f.name))
-    }
-    words = [f"{name}={_plain(value)}" for name, value in changed.items() if _is_short(value)]
-    return ", ".join([*words, "all others by default" if words else "all by default"])
-
-
-def _is_default(field: dataclasses.Field[Any], value: Any) -> bool:
-    default = field.default
-    if default is dataclasses.MISSING and field.default_factory is not dataclasses.MISSING:
-        default = field.default_factory()
-    return value is default or (
-        _is_short(value) and type(value) is type(default) and value == default
-    )
-
-
-def _is_short(value: Any) -> bool:
-    """Whether a value can stand in a line: not a function, a generator or an array."""
-    if isinstance(value, list | tuple):
-        return all(_is_short(item) for item in value)
-    return value is None or isinstance(value, bool | int | float | str)
-
-
-def _plain(value: Any) -> str:
-    return str(value).lower() if value is None or isinstance(value, bool) else str(value)
 
 
 def _version(name: str) -> str:

@@ -6,6 +6,7 @@ model as plain arrays; budget, Ctrl-C, checkpoints, traces and files are here.
 
 from __future__ import annotations
 
+import itertools
 import math
 from abc import abstractmethod
 from collections.abc import Mapping
@@ -16,13 +17,13 @@ import numpy as np
 
 from kikuchi.core.arrays import Array
 from kikuchi.core.budget import Budget
-from kikuchi.core.errors import DataError, ModelError
+from kikuchi.core.errors import DataError, MethodError, ModelError
 from kikuchi.core.interrupts import safe_interrupts
 from kikuchi.core.log import warn_caller
 from kikuchi.core.methods import constructor
 from kikuchi.core.options import option
 from kikuchi.core.run import Run
-from kikuchi.core.seeds import generator
+from kikuchi.core.seeds import Seed, generator
 from kikuchi.engines.loops.em import Model
 from kikuchi.engines.loops.iterate import iterate
 from kikuchi.engines.loops.state import Held, Part
@@ -33,6 +34,7 @@ from kikuchi.temporal.sequences import (
     check_names,
     check_steps,
     check_width,
+    checked_lengths,
     column_names,
     random_walk_likelihood,
     read_sequences,
@@ -43,7 +45,6 @@ from kikuchi.training.resuming import fit_store
 from kikuchi.training.trainer import TrainingTrace
 
 _RESIDUAL = "change of the objective per row"
-_SEQUENCES = "give a list of tables: np.split(Y, np.cumsum(lengths)[:-1])"
 
 
 class Fitted(Generic[Model]):
@@ -115,11 +116,11 @@ class SequenceEstimator(Estimator):
         check_is_fitted(self, "model_")
         return self.model_
 
-    def _sequences(self, Y: Any, *, reset: bool = False) -> Sequences:
-        """Y as tables, checked; `reset` when a fit begins, else there must have been one."""
+    def _sequences(self, X: Any, *, reset: bool = False, lengths: Any = None) -> Sequences:
+        """X as tables, checked; `reset` when a fit begins, else there must have been one."""
         if not reset:
             check_is_fitted(self, "model_")
-        sequences, names = read_sequences(Y), column_names(Y)
+        sequences, names = read_sequences(X).split(lengths), column_names(X)
         if reset:
             if sequences.rows < 2:
                 raise DataError("1 sample cannot be learnt from; give at least 2 rows")
@@ -173,7 +174,7 @@ class SequenceEstimator(Estimator):
     def _sequence_run(self, name: str) -> Run:
         trace = TrainingTrace()
         trace.objective_name, trace.residual_name = name, _RESIDUAL
-        return Run(Budget(seconds=self.seconds).start(), self._told(), trace)
+        return Run(Budget(seconds=self.seconds).start(), self._progress_callback(), trace)
 
     def _work(self, model: Any, sequences: Sequences, method: str) -> Any:
         """What learns from a model on: a state with `step`, `now` and `failure`."""
@@ -231,6 +232,32 @@ class SequenceEstimator(Estimator):
         remarks += self._doubts(model)
         self._ended(done, stopped, converged, remarks, run.trace)
 
+    # ------------------------------------------------------------------ drawing
+
+    def sample(
+        self, n_samples: int = 1, *, random_state: Seed = None, return_latents: bool = False
+    ) -> Any:
+        """Draw one sequence of `n_samples` rows from the model.
+
+        Parameters
+        ----------
+        n_samples : length of the sequence.
+        random_state : seed of the draws.
+        return_latents : whether to return the latent states as well.
+
+        Returns
+        -------
+        Rows (n_samples, outputs); with `return_latents` the pair (rows, latents), with a row of
+        latents or the number of a state for each row.
+        """
+        check_steps(n_samples, "sample")
+        latents, rows = self._drawn(n_samples, generator(random_state))
+        return (rows, latents) if return_latents else rows
+
+    @abstractmethod
+    def _drawn(self, steps: int, rng: np.random.Generator) -> tuple[Any, Array]:
+        """Latents and rows of a sequence of so many steps."""
+
     # ------------------------------------------------------------------ files
 
     def _fitted_state(self) -> tuple[Arrays, dict[str, Any], dict[str, Any]]:
@@ -254,66 +281,98 @@ class RowsEstimator(SequenceEstimator):
 
     learner: Literal["em", "gradient"] = option("em", "How `fit` learns: em or gradient.")
 
-    def fit(self, Y: Any, y: object = None, *, lengths: object = None) -> Self:
-        """Learn by `learner` from rows `Y` (time, outputs), or from a list of such tables.
+    def fit(self, X: Any, y: object = None, *, lengths: Any = None) -> Self:
+        """Learn by `learner` from sequences.
 
         Parameters
         ----------
-        Y : rows, or a list of tables of rows.
-        y : ignored; lengths of sequences are refused, also as `lengths`.
+        X : rows (time, outputs) of one sequence, or a list of such tables.
+        y : ignored; lengths of sequences are refused there.
+        lengths : lengths of the sequences that stand one after the other in the table `X`.
         """
-        if lengths is not None:
-            raise DataError(f"{type(self).__name__}: lengths are not taken; {_SEQUENCES}")
-        _refuse_lengths(Y, y)
-        return self._learn(Y, self.learner)
+        _refuse_lengths(X, y)
+        return self._learn(_tables(X, lengths), self.learner)
 
-    def fit_em(self, Y: Any) -> Self:
-        """Learn from rows `Y`, as `fit` takes them, by expectation maximisation of the
+    def fit_em(self, X: Any) -> Self:
+        """Learn from rows `X`, as `fit` takes them, by expectation maximisation of the
         log-likelihood, or of the bound on it.
         """
-        return self._learn(Y, "em")
+        return self._learn(X, "em")
 
-    def fit_gradient(self, Y: Any) -> Self:
-        """Learn from rows `Y`, as `fit` takes them, by L-BFGS along the gradient of the
+    def fit_gradient(self, X: Any) -> Self:
+        """Learn from rows `X`, as `fit` takes them, by L-BFGS along the gradient of the
         log-likelihood, or of the bound on it.
         """
-        return self._learn(Y, "gradient")
+        return self._learn(X, "gradient")
 
-    def _learn(self, Y: Any, method: str) -> Self:
+    def _learn(self, X: Any, method: str) -> Self:
         self._check_options()
-        return self._fit(self._sequences(Y, reset=True), method)
+        return self._fit(self._sequences(X, reset=True), method)
 
-    def log_likelihood(self, Y: Any) -> float:
-        """log p(`Y`), summed over sequences."""
-        return total_log_likelihood(self.filter(Y))
+    def score_samples(self, X: Any, lengths: Any = None) -> Any:
+        """Return the log density of each row of `X` given the rows before it, or a list of such
+        arrays for a list of tables; `lengths` are those of sequences in one table. The sum is the
+        log-likelihood.
+        """
+        sequences = self._sequences(X, lengths=lengths)
+        return sequences.answer([self._row_scores(rows) for rows in sequences.tables])
 
-    def score(self, Y: Any, y: object = None) -> float:
-        """Log-likelihood (or what is known of it) per row of `Y`; `y` is ignored."""
-        return self.log_likelihood(Y) / self._sequences(Y).rows
+    def _row_scores(self, rows: Array) -> Array:
+        """Log density of each row of a sequence given those before it."""
+        raise MethodError(
+            f"{type(self).__name__} knows the likelihood of whole sequences only, as a bound or an "
+            "approximation: use score, or the log_likelihood of what smooth returns"
+        )
 
-    def forecast(self, Y: Any, steps: int) -> Any:
-        """So many `steps` after the last row of `Y`: states and outputs, or a list for a list."""
+    def score(self, X: Any, y: object = None, *, lengths: Any = None) -> float:
+        """Return the log-likelihood per row of `X`, the mean of `score_samples`; where only a bound
+        or an approximation is known, that per row. `lengths` are those of sequences in one table;
+        `y` is ignored, but lengths are refused there.
+        """
+        _refuse_lengths(X, y)
+        tables = _tables(X, lengths)
+        return self._total(tables) / self._sequences(tables).rows
+
+    def _total(self, X: Any) -> float:
+        """What is known of log p(X), summed over sequences."""
+        return total_log_likelihood(self.filter(X))
+
+    def forecast(self, X: Any, steps: int) -> Any:
+        """So many `steps` after the last row of `X`: states and outputs, or a list for a list."""
         check_steps(steps, "forecast")
-        sequences = self._sequences(Y)
+        sequences = self._sequences(X)
         return sequences.answer([self._ahead(rows, steps) for rows in sequences.tables])
 
     @abstractmethod
-    def filter(self, Y: Any) -> Any:
-        """What is hidden, given the rows of `Y` up to each step."""
+    def filter(self, X: Any) -> Any:
+        """What is hidden, given the rows of `X` up to each step."""
 
     @abstractmethod
     def _ahead(self, rows: Array, steps: int) -> Any:
         """The forecast of one sequence."""
 
 
-def _refuse_lengths(Y: Any, y: object) -> None:
+def _tables(X: Any, lengths: Any) -> Any:
+    """The table `X` as a list of sequences of these lengths; as it is without lengths."""
+    if lengths is None:
+        return X
+    ends = np.cumsum(checked_lengths(lengths, len(X)))[:-1]
+    if hasattr(X, "iloc"):
+        return [X.iloc[first:last] for first, last in itertools.pairwise([0, *ends, len(X)])]
+    return np.split(np.asarray(X), ends)
+
+
+def _refuse_lengths(X: Any, y: object) -> None:
     """Lengths of the sequences in one table, as hmmlearn takes them, would be ignored as `y`."""
-    if y is None or isinstance(Y, list | tuple):
+    if y is None or isinstance(X, list | tuple):
         return
-    lengths, rows = np.atleast_1d(np.asarray(y)), len(Y)
+    lengths, rows = np.atleast_1d(np.asarray(y)), len(X)
     whole = lengths.dtype.kind in "iu" and lengths.ndim == 1
     if whole and len(lengths) < rows == int(lengths.sum()):
-        raise DataError(f"{len(lengths)} lengths of sequences beside {rows} rows; {_SEQUENCES}")
+        raise DataError(
+            f"{len(lengths)} lengths of sequences beside {rows} rows; give them by name: "
+            "fit(X, lengths=lengths)"
+        )
 
 
 @dataclass(eq=False, repr=False, kw_only=True)

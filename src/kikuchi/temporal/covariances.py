@@ -9,6 +9,20 @@ import numpy as np
 from kikuchi.core.arrays import Array
 
 Structure = Literal["full", "diagonal", "isotropic"]
+CovarianceType = Literal["full", "diag", "spherical", "tied", "tied-diag", "tied-spherical"]
+_STRUCTURES: dict[str, Structure] = {
+    "full": "full", "diag": "diagonal", "spherical": "isotropic", "tied": "full",
+}  # fmt: skip
+
+
+def covariance_structure(covariance_type: str) -> tuple[Structure, bool]:
+    """The structure that a `covariance_type` names, and whether all states share the covariance.
+
+    >>> covariance_structure("diag"), covariance_structure("tied")
+    (('diagonal', False), ('full', True))
+    """
+    tied = covariance_type.startswith("tied")
+    return _STRUCTURES[covariance_type.removeprefix("tied-")], tied
 
 
 def structured(scatter: Array, structure: str, floor: Array) -> Array:

@@ -4,21 +4,23 @@ from __future__ import annotations
 
 import warnings
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
 from kikuchi.core import text
-from kikuchi.core.answer import Answer, TextTable
+from kikuchi.core.answer import TextTable
 from kikuchi.core.arrays import Array, Ints
 from kikuchi.core.dates import DateIndex
 from kikuchi.core.errors import MethodError
+from kikuchi.core.page import Sections, Tile
+from kikuchi.training.answer import TrainingAnswer
 from kikuchi.training.estimator import Estimator
 
 _SHOWN_ROWS = 5  # of an answer, on the screen
 _SHOWN_STEPS = 24  # of a forecast
 _TINY = 1e-6  # probabilities below are not written out there
-TASKS = ("fit", "filter", "forecast", "sample")
+TASKS = ("fit", "filter", "forecast")
 
 
 @dataclass(frozen=True)
@@ -40,7 +42,7 @@ class RowLabels(NamedTuple):
 
 
 @dataclass(eq=False)
-class TemporalEvaluation(Answer):
+class TemporalEvaluation(TrainingAnswer):
     """A model of sequences and one task done with it.
 
     Attributes
@@ -52,22 +54,25 @@ class TemporalEvaluation(Answer):
     dates (of each sequence; None where its file has none).
     """
 
+    subtitle: ClassVar[str] = "A model of sequences"
+
     estimator: Any
     kind: str
     task: str
     tables: list[Array]
     names: list[str]
-    seconds: float
+    seconds: float = 0.0
     columns: list[str] = field(default_factory=list)
     rows: Array = field(default_factory=lambda: np.zeros((0, 0)))
     result: Any = None
     labels: list[Any] = field(default_factory=list)
     forecast: Any = None
     dates: list[DatedRows | None] = field(default_factory=list)
+    source: str = ""
 
     def index(self) -> RowLabels | None:
         """The dates of `rows`; None where they have none."""
-        if self.task == "sample" or not self.columns:
+        if not self.columns:
             return None
         steps = len(self.rows) // len(self.tables) if self.task == "forecast" else None
         return self._labels(self.dates, steps)
@@ -116,9 +121,9 @@ class TemporalEvaluation(Answer):
         return float(e.log_evidence_ if self.kind == "probit" else e.log_likelihood_)
 
     @property
-    def objective(self) -> str:
+    def objective_name(self) -> str:
         """What `log_likelihood` is."""
-        names = {"factorial": "bound", "hopping": "bound", "probit": "log-evidence"}
+        names = {"factorial": "bound", "probit": "log-evidence"}
         return names.get(self.kind, "log-likelihood")
 
     def facts(self) -> list[tuple[str, str]]:
@@ -126,14 +131,14 @@ class TemporalEvaluation(Answer):
         e: Estimator = self.estimator
         rows = sum(map(len, self.tables))
         told = [
-            ("model", f"{type(e).__name__} ({self.kind})"),
+            ("model", type(e).__name__),
             ("data", f"{text.count(rows, 'row')} of {text.count(self.tables[0].shape[1], 'column')}"
                      f" in {text.count(len(self.tables), 'sequence')}"),
             *self._date_facts(),
             ("fit", self._ending()),
         ]  # fmt: skip
         if np.isfinite(self.log_likelihood):
-            told.append((self.objective, f"{self.log_likelihood:.4f}"))
+            told.append((self.objective_name, f"{self.log_likelihood:.4f}"))
         return [*told, *self._model_facts()]
 
     def _date_facts(self) -> list[tuple[str, str]]:
@@ -149,7 +154,7 @@ class TemporalEvaluation(Answer):
     def _ending(self) -> str:
         e: Estimator = self.estimator
         done = text.count(e.n_iter_, "iteration")
-        if e.stopped_ in ("rows", "passes") or self.kind == "probit":
+        if e.stopped_ == "rows" or self.kind == "probit":
             return f"{text.count(e.n_iter_, 'label')} ({e.stopped_})"
         return f"{done} (limit)" if e.stopped_ == "iterations" else f"{done} ({e.stopped_})"
 
@@ -160,18 +165,36 @@ class TemporalEvaluation(Answer):
             return [("states", str(m.n_states)), ("largest eigenvalue", f"{m.radius:.4f}")]
         if self.kind == "hmm":
             return [("states", str(e.model_.n_states))]
-        if self.kind in ("factorial", "hopping"):
+        if self.kind == "factorial":
             sizes = " x ".join(map(str, e.model_.sizes))
             return [("chains", sizes), ("lags", ", ".join(map(str, e.model_.lags)))]
         if self.kind == "ica":
-            return [("sources", str(e.sources)), ("scheme", e.scheme)]
+            return [("sources", str(e.n_components)), ("posterior", e.posterior)]
+        if self.kind == "blood":
+            m = e.model_
+            return [("switching on, off", f"{m.rise:.3f}, {m.fall:.3f} per frame")]
         return [("classes", ", ".join(map(str, e.classes_))), ("evidence by", e.evidence_kind_)]
+
+    def ending_tiles(self) -> list[Tile]:
+        """How the fit ended, its objective, and how long it took."""
+        value = self.log_likelihood
+        return [
+            Tile.judged("converged", self.converged),
+            Tile(self.objective_name, f"{value:.2f}" if np.isfinite(value) else "not fitted"),
+            Tile("time", text.seconds(self.seconds)),
+        ]
+
+    def figures(self) -> Sections:
+        """States with bands, forecasts, the parameters and the course of the fit."""
+        from kikuchi.temporal.figures import sequence_figures
+
+        return sequence_figures(self)
 
     def table(self) -> TextTable | None:
         """The states of a hidden Markov model, or the last rows of the answer."""
         if self.kind == "hmm" and self.task == "fit" and self.result is not None:
             return self._regimes()
-        if not self.rows.size or self.task == "sample":
+        if not self.rows.size:
             return None
         first = 0 if self.task == "forecast" else max(len(self.rows) - self._shown, 0)
         label, index = "step" if self.task == "forecast" else "row", self.index()
@@ -188,7 +211,7 @@ class TemporalEvaluation(Answer):
         return _SHOWN_STEPS if self.task == "forecast" else _SHOWN_ROWS
 
     def _cell(self, value: float) -> str:
-        tiny = self.kind in ("hmm", "factorial", "hopping") and 0.0 < value < _TINY
+        tiny = self.kind in ("hmm", "factorial") and 0.0 < value < _TINY
         return f"<{_TINY:g}" if tiny and self.task == "filter" else f"{value:.4g}"
 
     def _regimes(self) -> TextTable:
@@ -232,7 +255,8 @@ class TemporalEvaluation(Answer):
                 f"states by {by}: {_runs(self.result.probabilities.argmax(axis=1), labels)}"
             )
         if self.task in ("filter", "fit", "forecast") and len(self.rows) > self._shown:
-            lines.append(f"all {len(self.rows)} rows: --table OUT.csv or --json OUT")
+            other = "kikuchi filter MODEL DATA --smooth -o" if self.task == "fit" else "--out"
+            lines.append(f"all {len(self.rows)} rows: {other} OUT.csv, or --json OUT")
         return ["", *lines] if lines else []
 
     def to_dict(self) -> dict[str, Any]:
@@ -305,11 +329,10 @@ def carry_out(
     *,
     steps: int,
     smooth: bool,
-    seed: int,
     method: str | None = None,
     names: list[str] | None = None,
 ) -> tuple[list[str], Array, Any]:
-    """Columns, rows and the estimator's own answer of a task (not of `fit`, nor of probit).
+    """Columns, rows and the estimator's own answer of `filter` or `forecast` (not of probit).
 
     `method` is that of the posterior, where the estimator has several; `names` are those of the
     outputs.
@@ -320,14 +343,6 @@ def carry_out(
     if task == "forecast":
         found = estimator.forecast(tables, steps, **how)
         parts = [_moments(f, outputs_named) for f in found]
-    elif task == "sample":
-        states, outputs = estimator.sample(steps, seed=seed)
-        if isinstance(states, list):
-            states = np.stack(states, axis=1)
-        states = np.asarray(states, dtype=np.float64).reshape(len(outputs), -1)
-        columns = [f"state{k}" for k in range(states.shape[1])]
-        columns += outputs_named
-        return columns, np.hstack([states, outputs]), (states, outputs)
     elif task == "filter":
         with warnings.catch_warnings(action="ignore"):  # the answer has them as `warnings`
             found = estimator.smooth(tables, **how) if smooth else estimator.filter(tables, **how)
@@ -347,7 +362,9 @@ def _states(kind: str, answer: Any) -> tuple[list[str], Array]:
         p = answer.probabilities
         best = p.argmax(axis=1)[:, None].astype(np.float64)
         return ["state", *(f"p{k}" for k in range(p.shape[1]))], np.hstack([best, p])
-    if kind in ("factorial", "hopping"):
+    if kind == "blood":
+        return ["on"], answer.probability[:, None]
+    if kind == "factorial":
         names = [f"chain{c}_p{k}" for c, p in enumerate(answer.probabilities)
                  for k in range(p.shape[1])]  # fmt: skip
         return names, np.hstack(answer.probabilities)

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 from scipy.sparse import issparse
 
 from kikuchi.core.arrays import Array
@@ -18,10 +19,26 @@ class EntryTypeError(DataError, TypeError):
 
 
 class Sequences(NamedTuple):
-    """The tables (rows, width) of all sequences; `single` if one array was given, not a list."""
+    """The tables (rows, width) of all sequences; `single` if one array was given, not a list.
+    `joined` if they stood in one table, so that answers are joined as well.
+    """
 
     tables: list[Array]
     single: bool
+    joined: bool = False
+
+    def split(self, lengths: Any) -> Sequences:
+        """The sequences of these `lengths` in one table; the same where none are given.
+
+        >>> read_sequences([[1.0], [2.0], [3.0]]).split([1, 2]).answer([[10], [20, 30]]).tolist()
+        [10, 20, 30]
+        """
+        if lengths is None:
+            return self
+        if not self.single:
+            raise DataError("lengths are for sequences in one table; leave them out for a list")
+        ends = np.cumsum(checked_lengths(lengths, len(self.tables[0])))[:-1]
+        return Sequences(np.split(self.tables[0], ends), False, True)
 
     @property
     def width(self) -> int:
@@ -43,8 +60,22 @@ class Sequences(NamedTuple):
         return np.concatenate(self.tables)
 
     def answer(self, results: list[Any]) -> Any:
-        """One result for one array, a list for a list."""
+        """One result for one array, a list for a list, one array for a table with lengths."""
+        if self.joined:
+            return np.concatenate(results)
         return results[0] if self.single else results
+
+
+def checked_lengths(lengths: Any, rows: int) -> NDArray[np.int64]:
+    """Lengths of sequences that stand one after the other in a table of so many rows."""
+    found = np.atleast_1d(np.asarray(lengths))
+    whole = found.ndim == 1 and found.dtype.kind in "iu" and bool(np.all(found >= 1))
+    if not whole or int(found.sum()) != rows:
+        raise DataError(
+            f"lengths must be whole numbers of at least 1 that add up to the {rows} rows of X, "
+            f"got {lengths!r}"
+        )
+    return found.astype(np.int64)
 
 
 def check_steps(steps: int, what: str) -> None:
@@ -53,7 +84,7 @@ def check_steps(steps: int, what: str) -> None:
         raise DataError(f"a {what} of {steps} steps; give at least 1")
 
 
-def read_sequences(data: Any, what: str = "Y", *, missing: bool = True) -> Sequences:
+def read_sequences(data: Any, what: str = "X", *, missing: bool = True) -> Sequences:
     """Tables of numbers: an array (time, outputs), or (time,) for one output, or a list of them.
 
     NaN is a missing value where `missing` allows it.
@@ -99,7 +130,7 @@ def read_inputs(inputs: Any, outputs: Sequences, count: int, steps: int = 0) -> 
     return read.tables
 
 
-def check_columns(sequences: Sequences, what: str = "Y") -> None:
+def check_columns(sequences: Sequences, what: str = "X") -> None:
     """Refuse columns without a single value: nothing can be learnt about them."""
     empty = np.flatnonzero(np.isnan(sequences.stacked()).all(axis=0))
     if len(empty):
@@ -117,7 +148,7 @@ def check_width(sequences: Sequences, width: int, model: str) -> None:
     )
 
 
-def column_names(data: Any, what: str = "Y") -> list[str] | None:
+def column_names(data: Any, what: str = "X") -> list[str] | None:
     """Names of the columns of data frames, the same in all of them; none where there are none."""
     tables = data if _is_list_of_tables(data) else [data]
     every = [_names(table) for table in tables]
@@ -127,7 +158,7 @@ def column_names(data: Any, what: str = "Y") -> list[str] | None:
     return every[0]
 
 
-def check_names(found: Sequence[str] | None, fitted: Sequence[str], what: str = "Y") -> None:
+def check_names(found: Sequence[str] | None, fitted: Sequence[str], what: str = "X") -> None:
     """Refuse data frames whose columns are not those that the model was fitted to."""
     if found is not None and list(found) != list(fitted):
         raise DataError(

@@ -67,6 +67,6 @@ def test_centres_follow_the_rows_and_pass_through_training():
 
 @pytest.mark.parametrize("learner", ["cd:centred=true", "brief-gibbs:centred=true"])
 def test_connected_layers_are_refused(learner):
-    machine = BoltzmannMachine(3, architecture="poe", learner=learner, epochs=1)
+    machine = BoltzmannMachine(3, architecture="poe", learner=learner, max_iter=1)
     with pytest.raises(MethodError, match="centred: only machines without connections"):
         machine.fit(np.eye(4))

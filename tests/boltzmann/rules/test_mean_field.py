@@ -59,11 +59,12 @@ def binary_rows(count, width, seed):
         "mf-star:tol=1e-11",
         "mf-joint:tol=1e-11",
         "mf-joint:inputs=0-1,init=zeros,tol=1e-11",
-        "mixture:components=3,tol=1e-11,max_sweeps=5000",
+        "mixture:components=3,tol=1e-11,max_iter=5000",
     ],
 )
 def test_settled_objectives_have_the_slope_of_their_rule(text):
     """WH-L3, L7, L8; LAW-L7 to L9: where means are stationary the dropped terms are zero."""
+    # WH-L5, WH-L6
     machine = machine_for("fcrf", 1, scale=0.4)
     data = binary_rows(6, 5, 2)
     found = slope_of(text, machine, data)
@@ -157,13 +158,13 @@ def test_masks_stay_masks_and_types_stay_types(text):
 def test_gaussian_visible_units_learn_by_cf():
     machine = Machine.random(4, 3, scale=0.3, visible=GaussianUnits(), random_state=0)
     data = np.random.default_rng(1).normal(size=(10, 4))
-    found = slope_of("cf:k=0,tol=1e-11,max_sweeps=3000", machine, data)
+    found = slope_of("cf:k=0,tol=1e-11,max_iter=3000", machine, data)
     assert found.objective <= 0
     step = 1e-5
     values = []
     for sign in (1, -1):
         machine.weights[1, 1] += sign * step
-        values.append(slope_of("cf:k=0,tol=1e-11,max_sweeps=3000", machine, data).objective)
+        values.append(slope_of("cf:k=0,tol=1e-11,max_iter=3000", machine, data).objective)
         machine.weights[1, 1] -= sign * step
     difference = (values[0] - values[1]) / (2 * step)
     assert found.ascent["weights"][1, 1] == pytest.approx(difference, abs=1e-6)
@@ -180,9 +181,9 @@ def test_joint_started_from_the_conditional_is_never_above_zero(inputs, scale):
         machine = machine_for("fcrf", seed, scale)
         data = binary_rows(10, 5, seed)
         mask = read_inputs(inputs, 5)
-        hidden, _ = conditional_means(machine, data, tol=1e-6, max_sweeps=500)
+        hidden, _ = conditional_means(machine, data, tol=1e-6, max_iter=500)
         joint = joint_means(machine, data, hidden, inputs=mask)
-        held = joint_means(machine, data, hidden, inputs=np.ones(5, dtype=bool), max_sweeps=1)
+        held = joint_means(machine, data, hidden, inputs=np.ones(5, dtype=bool), max_iter=1)
         gaps = joint_bound(machine, held, np.ones(5, dtype=bool)) - joint_bound(
             machine, joint, mask
         )
@@ -193,9 +194,10 @@ def test_joint_started_from_the_conditional_is_never_above_zero(inputs, scale):
 
 def test_difference_to_the_likelihood_is_a_difference_of_divergences():
     """LAW-T11: F - ln P = KL(Q- || P(H, V)) - KL(Q+ || P(H | V)), by enumeration."""
+    # LAW-I6
     machine = machine_for("fcrf", 3, 0.9, sizes=(3, 3))
     row = np.array([[1.0, 0.0, 1.0]])
-    hidden, _ = conditional_means(machine, row, tol=1e-8, max_sweeps=500)
+    hidden, _ = conditional_means(machine, row, tol=1e-8, max_iter=500)
     joint = joint_means(machine, row, hidden)
     states = np.array(list(itertools.product([0.0, 1.0], repeat=6)))
     log_p = -machine.energy(states[:, :3], states[:, 3:])
@@ -238,18 +240,19 @@ def bimodal_run(text, steps=300, rate=0.25, seed=0):
 
 def test_two_mode_toy():
     """LAW-E13 [REF], LAW-T13: a mixture of two follows the exact curve, mean field does not."""
+    # LAW-L9
     exactly, fields = bimodal_run("exact")
     after = [9, 49, 99, 299]
     np.testing.assert_allclose(exactly[after], [0.0975, 0.0203, 0.0101, 0.0034], atol=6e-5)
     assert fields[0] == pytest.approx(0.1717, abs=2e-3)
-    mixed, mixed_fields = bimodal_run("mixture:components=2,max_sweeps=20")
+    mixed, mixed_fields = bimodal_run("mixture:components=2,max_iter=20")
     np.testing.assert_allclose(mixed[after], [0.0858, 0.0197, 0.0100, 0.0033], rtol=0.1)
     np.testing.assert_allclose(mixed[20:], exactly[20:], rtol=0.03)
     assert mixed_fields[0] == pytest.approx(0.1717, abs=2e-3)
-    single, _ = bimodal_run("mf-joint:init=previous,max_sweeps=20")
+    single, _ = bimodal_run("mf-joint:init=previous,max_iter=20")
     assert single[0:10][-1] == pytest.approx(0.58, abs=0.01)
     assert single[50:].max() > 1.0
-    one, _ = bimodal_run("mixture:components=1,max_sweeps=20", steps=10)
+    one, _ = bimodal_run("mixture:components=1,max_iter=20", steps=10)
     np.testing.assert_allclose(one[-1], single[9], atol=0.02)
 
 
@@ -272,7 +275,7 @@ def association(text, rate, steps, seed):
         slope = rule.gradient(machine, data, np.arange(10), state, rng)
         f = 10 * slope.objective
         largest = max(largest, f)
-        hidden, _ = conditional_means(machine, data, tol=1e-5, max_sweeps=500)
+        hidden, _ = conditional_means(machine, data, tol=1e-5, max_iter=500)
         if rule.init == "zeros":
             start = np.where(inputs, data, 0.5)
             joint = joint_means(machine, start, np.full_like(hidden, 0.5), inputs=inputs)
@@ -291,6 +294,7 @@ def test_vector_association():
     """LAW-E12 [REF]: from the conditional it is learned in some 170 steps with F below zero
     throughout and near F_obs; from zeros at a tenth of the rate it is not: F is far above F_obs.
     """
+    # LAW-L7, LAW-L8
     for seed in (0, 1):
         f, observed, largest, steps = association("mf-joint:inputs=0-5", 0.01, 400, seed)
         assert steps < 400 and largest <= 0
@@ -317,7 +321,7 @@ def test_rows_that_do_not_converge_are_counted():
     data = binary_rows(6, 5, 3)
     for text in ("cf:k=0", "mf-joint", "mf-star", "mixture"):
         head, _, tail = text.partition(":")
-        rule = parse_rule(f"{head}:max_sweeps=1" + ("," + tail if tail else ""))
+        rule = parse_rule(f"{head}:max_iter=1" + ("," + tail if tail else ""))
         rng = np.random.default_rng(0)
         state = rule.begin(machine, data, rng)
         rule.gradient(machine, data, np.arange(6), state, rng)

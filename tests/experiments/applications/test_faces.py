@@ -36,6 +36,7 @@ def golden() -> PairGoodness:
 
 
 def test_golden_values(golden: PairGoodness) -> None:
+    # TEH-T31
     wanted = {(0, 1): 3.7981186407, (1, 0): 3.5980430595, (0, 0): 3.5743198054}
     wanted[1, 1] = 3.8094860248
     both = np.concatenate([A, B])
@@ -47,6 +48,7 @@ def test_golden_values(golden: PairGoodness) -> None:
 
 def test_three_forms_of_goodness(golden: PairGoodness) -> None:
     """Sum over counts (3.7), entropy form (3.9) and closed form (3.10) are one number."""
+    # TEH-T31
     n = np.array([2, 3])
     inputs = A @ golden.first + B @ golden.second
     counts = [
@@ -61,6 +63,7 @@ def test_three_forms_of_goodness(golden: PairGoodness) -> None:
 
 
 def test_similarity_is_symmetric_and_zero_for_the_same_face() -> None:
+    # TEH-T31
     rng = np.random.default_rng(0)
     pair = PairGoodness(*rng.normal(size=(2, 7, 4)), rng.normal(size=4), 5)
     faces = rng.random((6, 7))
@@ -162,7 +165,7 @@ def people() -> tuple[Array, NDArray[np.int64]]:
 def test_trained_on_pairs_it_knows_people(people: tuple[Array, NDArray[np.int64]]) -> None:
     faces, who = people
     train = np.arange(80) % 10 < 6
-    template = RateCodedRBM(20, learning_rate=0.01, epochs=300)
+    template = RateCodedRBM(20, learning_rate=0.01, max_iter=300)
     model = FacePairRBM(template, random_state=0).fit(faces[train], who[train])
     assert model.n_pairs_ == 8 * 30 and model.warnings_ == []
     named = model.identify(faces[~train], faces[train], who[train])
@@ -173,12 +176,12 @@ def test_trained_on_pairs_it_knows_people(people: tuple[Array, NDArray[np.int64]
     one, other = model.goodness(faces, faces), model.goodness(faces, faces).T
     assert np.abs(one - other).mean() < 0.25 * one.std()
     again = FacePairRBM(template, random_state=0).fit(faces[train], who[train])
-    np.testing.assert_array_equal(again.rbm_.machine_.weights, model.rbm_.machine_.weights)
+    np.testing.assert_array_equal(again.rbm_.model_.weights, model.rbm_.model_.weights)
 
 
 def test_some_pairs_only(people: tuple[Array, NDArray[np.int64]]) -> None:
     faces, who = people
-    model = FacePairRBM(RateCodedRBM(3, epochs=2), pairs=10, random_state=1).fit(faces, who)
+    model = FacePairRBM(RateCodedRBM(3, max_iter=2), pairs=10, random_state=1).fit(faces, who)
     assert model.n_pairs_ == 20
     assert model.get_params()["machine__n_hidden"] == 3
 
@@ -186,7 +189,7 @@ def test_some_pairs_only(people: tuple[Array, NDArray[np.int64]]) -> None:
 def test_counts_and_shares_of_replicas_are_the_same_faces() -> None:
     rng = np.random.default_rng(3)
     faces, who = rng.random((8, 6)), np.repeat(np.arange(4), 2)
-    options = {"epochs": 3, "dtype": "float64"}
+    options = {"max_iter": 3, "dtype": "float64"}
     shares = FacePairRBM(RateCodedRBM(3, **options), random_state=0).fit(faces, who)
     counts = FacePairRBM(RateCodedRBM(3, limits=None, **options), random_state=0)
     counts.fit(10 * faces, who)

@@ -99,6 +99,7 @@ def test_square_gradients_against_differences():
 
 def test_manifold_gradient_against_differences():
     """TEH-M18, TEH-T36; square case equal to the other objective."""
+    # TEH-L13
     rng = np.random.default_rng(1)
     filters, data = rng.standard_normal((4, 2)), rng.standard_normal((2, 25))
     densities = [find_density(name) for name in DENSITIES]
@@ -113,6 +114,7 @@ def test_manifold_gradient_against_differences():
 
 def test_entropy_identity_of_the_curved_sheet():
     """TEH-T36, golden values of TEH-M18: volume, entropy, H = -KL + log volume."""
+    # TEH-M17
     filters = np.array([[1.3], [-0.6]])
     densities = [find_density("logistic")] * 2
 
@@ -166,7 +168,7 @@ def test_solvers_reach_the_same_optimum(solver):
 def test_agrees_with_picard_and_beats_or_equals_fastica():
     picard = pytest.importorskip("picard").picard
     mixing, _, samples = mixture(3)
-    ours = InfomaxICA(density="sech", random_state=0).fit(samples)
+    ours = InfomaxICA(prior="sech", random_state=0).fit(samples)
     whitener, rotation, _ = picard(
         samples.T, ortho=False, extended=False, whiten=True, random_state=0, tol=1e-9
     )
@@ -177,6 +179,7 @@ def test_agrees_with_picard_and_beats_or_equals_fastica():
 
 def test_three_views_of_the_density_are_one():
     """TEH-T33: causal density, slope of the squashed map, and energy over its partition sum."""
+    # TEH-M15
     samples = mixture(5, n_sources=3, n_samples=500)[2]
     found = InfomaxICA(random_state=0).fit(samples)
     u = found.transform(samples)
@@ -209,12 +212,12 @@ def test_kinds_of_densities_are_chosen():
     )
     mixing = rng.standard_normal((3, 3))
     samples = sources @ mixing.T
-    found = InfomaxICA(density="auto", random_state=0).fit(samples)
+    found = InfomaxICA(prior="auto", random_state=0).fit(samples)
     assert sorted(found.densities_) == ["bimodal", "sech", "sech"]
     assert amari(found.components_ @ mixing) < 0.02
     assert found.converged_
     assert not found.warnings_
-    wrong = InfomaxICA(density="bimodal", random_state=0).fit(samples)
+    wrong = InfomaxICA(prior="bimodal", random_state=0).fit(samples)
     assert any("density='auto'" in warning for warning in wrong.warnings_)
 
 
@@ -367,12 +370,12 @@ def test_scikit_learn_conventions(estimator, check):
     [
         {"solver": "newtons"},
         {"view": "causel"},
-        {"density": "gauss"},
-        {"n_sources": -1},
+        {"prior": "gauss"},
+        {"n_components": -1},
         {"tol": 0},
         {"noise": -1.0},
         {"max_iter": 0},
-        {"n_sources": 6, "density": "auto"},
+        {"n_components": 6, "prior": "auto"},
     ],
 )
 def test_bad_options_are_one_clear_line(options):

@@ -42,6 +42,7 @@ def _visible_rows(graph: kk.FactorGraph, hidden: int, count: int = 60) -> np.nda
 
 @pytest.mark.parametrize("limit", [1, 2, 4, 8, 30])
 def test_the_bound_holds_wherever_it_stops(limit: int) -> None:
+    # LIU-C20, LAW-I7
     rbm = _rbm(scale=2.0)
     rows = _visible_rows(rbm, 2)
     fit = MeanFieldMinusTrw(max_iter=limit).fit(_rbm(seed=5, scale=0.5), rows)
@@ -58,12 +59,13 @@ def test_the_bound_holds_for_any_tables_and_gaps(seed: int) -> None:
     rows = kk.plan(graph).calibrate().sample(20, seed=seed)
     rows[rng.random(rows.shape) < 0.3] = -1
     for inner in (1, 1000):
-        fit = MeanFieldMinusTrw(max_iter=6, inner_iterations=inner, l2=0.01).fit(graph, rows)
+        fit = MeanFieldMinusTrw(max_iter=6, inner_max_iter=inner, l2=0.01).fit(graph, rows)
         assert fit.diagnostics["certified_lower"] <= _log_likelihood(fit.graph, rows) + 1e-9
 
 
 def test_mean_field_is_exact_for_a_restricted_machine() -> None:
     """The gap is then that of the tree-reweighted bound alone."""
+    # LIU-M11, LIU-C20
     rbm = _rbm()
     rows = _visible_rows(rbm, 2)
     data = Data.of(rows, rbm)

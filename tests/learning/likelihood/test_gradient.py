@@ -74,6 +74,7 @@ CASES = ["complete", "missing", "inputs", "inputs and missing", "ties", "feature
 @pytest.mark.parametrize("case", CASES)
 @pytest.mark.parametrize("seed", [0, 1])
 def test_gradient_is_that_of_the_enumerated_likelihood(case: str, seed: int) -> None:
+    # TEH-L1, TEH-X2, LIU-C18
     rng = np.random.default_rng(seed)
     graph = directed(seed) if case == "directed" else random_model(rng, n=4, n_factors=5)
     if case == "ties":
@@ -174,8 +175,8 @@ def test_clamped_phase_by_another_method() -> None:
     truth = kk.generate.random_tree(6, seed=4)
     rows = samples(truth, 60)
     rows[np.random.default_rng(0).random(rows.shape) < 0.2] = -1
-    exact = GradientML(epochs=20).fit(flat(truth), rows, score=False)
-    other = GradientML(epochs=20, clamped="bp:tol=1e-13").fit(flat(truth), rows, score=False)
+    exact = GradientML(max_iter=20).fit(flat(truth), rows, score=False)
+    other = GradientML(max_iter=20, clamped="bp:tol=1e-13").fit(flat(truth), rows, score=False)
     assert other.diagnostics["clamped"] == "bp:tol=1e-13"
     assert other.objective == pytest.approx(exact.objective, abs=1e-6)
 
@@ -190,9 +191,11 @@ def test_inner_inference_that_fails_is_damped_counted_and_told() -> None:
     assert "did not converge" in engine.warnings[0]
     rows = samples(spins, 200)
     text = "bp:max_iter=2,damping=0"
-    told = GradientML(inference=text, on_divergence="stop", epochs=5).fit(spins, rows, score=False)
+    told = GradientML(inference=text, on_divergence="stop", max_iter=5).fit(
+        spins, rows, score=False
+    )
     assert told.stopped == "diverged" and any("on_divergence=stop" in w for w in told.warnings)
-    switched = GradientML(inference=text, on_divergence="jt", epochs=5).fit(
+    switched = GradientML(inference=text, on_divergence="jt", max_iter=5).fit(
         spins, rows, score=False
     )
     assert switched.diagnostics["inner_failures"] == 1
@@ -201,19 +204,19 @@ def test_inner_inference_that_fails_is_damped_counted_and_told() -> None:
 
 def test_auto_says_what_it_took() -> None:
     small = kk.grid(3, 3, seed=0)
-    assert GradientML(epochs=1).fit(small, samples(small, 10)).diagnostics["free"] == "exact"
+    assert GradientML(max_iter=1).fit(small, samples(small, 10)).diagnostics["free"] == "exact"
     large = kk.generate.complete(30, seed=0, coupling=0.05)
     rows = np.random.default_rng(0).integers(2, size=(50, 30))
-    fit = GradientML(epochs=2).fit(large, rows, score=False)
+    fit = GradientML(max_iter=2).fit(large, rows, score=False)
     assert fit.diagnostics["free"] == "bp"
 
 
 def test_a_method_without_log_z_needs_adam() -> None:
     graph = kk.grid(2, 2, seed=0)
     rows = samples(graph, 20)
-    with pytest.raises(MethodError, match="optimiser=adam"):
+    with pytest.raises(MethodError, match="solver=adam"):
         GradientML(inference="gibbs:sweeps=20").fit(graph, rows, score=False)
-    fit = GradientML(inference="gibbs:sweeps=50", optimiser="adam", epochs=3).fit(
+    fit = GradientML(inference="gibbs:sweeps=50", solver="adam", max_iter=3).fit(
         graph, rows, score=False
     )
     assert fit.objective is None and np.isfinite(fit.graph.log_tables).all()
@@ -227,9 +230,9 @@ def test_stochastic_reaches_the_same_optimum(text: str) -> None:
     truth = kk.grid(2, 3, seed=0, coupling=0.5)
     rows = samples(truth, 400)
     exact = GradientML().fit(flat(truth), rows)
-    full = learn(flat(truth), rows, f"gradient:optimiser={text},epochs=400,tol=1e-4")
+    full = learn(flat(truth), rows, f"gradient:solver={text},max_iter=400,tol=1e-4")
     assert full.objective == pytest.approx(exact.objective, abs=1e-4)
-    small = learn(flat(truth), rows, f"gradient:optimiser={text},batch=50,epochs=60,decay=0.2")
+    small = learn(flat(truth), rows, f"gradient:solver={text},batch=50,max_iter=60,decay=0.2")
     assert small.objective == pytest.approx(exact.objective, abs=0.01)
 
 
@@ -237,7 +240,7 @@ def test_stochastic_reaches_the_same_optimum(text: str) -> None:
 def test_l1_gives_zeros_and_meets_its_conditions(optimiser: str) -> None:
     truth = kk.grid(3, 3, seed=0, coupling=0.4, field=0.2)
     rows = samples(truth, 1000)
-    learner = GradientML(l1=0.02, optimiser=optimiser, learning_rate=1.0, epochs=800, tol=1e-5)
+    learner = GradientML(l1=0.02, solver=optimiser, learning_rate=1.0, max_iter=800, tol=1e-5)
     fit = learner.fit(flat(truth), rows)
     assert fit.converged
     theta = fit.graph.log_tables
@@ -250,6 +253,7 @@ def test_l1_gives_zeros_and_meets_its_conditions(optimiser: str) -> None:
 
 
 def test_gaussian_prior_shrinks() -> None:
+    # LIU-L3
     truth = kk.grid(2, 2, seed=0)
     rows = samples(truth, 100)
     norms = [
@@ -274,6 +278,7 @@ def test_ties_share_one_table() -> None:
 
 def test_logistic_regression_is_a_conditional_special_case() -> None:
     """One feature [y = 1, x_i = 1] for each input: the same weights as scikit-learn's."""
+    # TEH-X2
     linear = pytest.importorskip("sklearn.linear_model")
     rng = np.random.default_rng(0)
     n, d = 400, 5
@@ -318,7 +323,7 @@ def test_zeros_stay_zero_and_impossible_rows_are_refused() -> None:
 @pytest.mark.parametrize(
     ("text", "what"),
     [
-        ("gradient:l1=1,optimiser=adam", "l1 needs"),
+        ("gradient:l1=1,solver=adam", "l1 needs"),
         ("gradient:batch=5", "batch needs"),
         ("gradient:inference=nonsense", "no method 'nonsense'"),
         ("gradient:on_divergence=explode", "no method 'explode'"),
@@ -346,8 +351,8 @@ def test_ties_need_equal_shapes_and_zeros() -> None:
 def test_few_rows_without_a_prior_are_warned_about() -> None:
     graph = kk.grid(3, 3, seed=0)
     rows = samples(graph, 5)
-    assert any("no prior" in w for w in GradientML(epochs=2).fit(graph, rows).warnings)
-    assert not GradientML(epochs=2, l2=0.1).fit(graph, rows).warnings
+    assert any("no prior" in w for w in GradientML(max_iter=2).fit(graph, rows).warnings)
+    assert not GradientML(max_iter=2, l2=0.1).fit(graph, rows).warnings
 
 
 def test_duplicate_scopes_single_variables_and_single_states() -> None:
@@ -394,7 +399,7 @@ def test_inner_runs_that_minimise_start_from_each_other(
 
 
 def test_inner_runs_of_adam_are_as_precise_as_its_steps(monkeypatch: pytest.MonkeyPatch) -> None:
-    text = "gradient:inference=bp,optimiser=adam,learning_rate=0.05,epochs=60"
+    text = "gradient:inference=bp,solver=adam,learning_rate=0.05,max_iter=60"
     loose, reached = sweeps_inside(monkeypatch, text)
     exact, aim = sweeps_inside(monkeypatch, f"{text},precision=0")
     assert loose < 0.5 * exact
@@ -407,7 +412,7 @@ def test_inner_runs_of_adam_are_as_precise_as_its_steps(monkeypatch: pytest.Monk
 def test_seconds_end_a_fit_and_keep_its_best() -> None:
     graph = kk.grid(8, 8, seed=0)
     rows = np.random.default_rng(0).integers(2, size=(50, 64))
-    learner = GradientML(inference="gbp:regions=faces", epochs=10_000, tol=0)
+    learner = GradientML(inference="gbp:regions=faces", max_iter=10_000, tol=0)
     learner.fit(
         flat(kk.grid(2, 2)), rows[:, :4], budget=Budget(iterations=1), score=False
     )  # compiles
@@ -435,7 +440,7 @@ def test_response_of_an_exact_method_is_its_beliefs() -> None:
 def test_learning_by_linear_response_matches_means_and_correlations() -> None:
     """At the fixed point (D^-1 - W)^-1, D = m (1 - m), has the data's correlations (HOJ-I11)."""
     machine, rows = _weak_machine()
-    text = "gradient:inference=mf,correlations=response,optimiser=adam,epochs=3000,tol=1e-7"
+    text = "gradient:inference=mf,correlations=response,solver=adam,max_iter=3000,tol=1e-7"
     fit = kk.learn(machine, rows, text + ",learning_rate=0.02,decay=0.01")
     assert fit.converged
     weights, biases = np.zeros((5, 5)), np.zeros(5)
@@ -453,16 +458,16 @@ def test_learning_by_linear_response_matches_means_and_correlations() -> None:
     response = np.linalg.inv(np.diag(1 / (m * (1 - m))) - weights)
     off = ~np.eye(5, dtype=bool)
     assert np.allclose(response[off], np.cov(rows.T, bias=True)[off], atol=1e-5)
-    plain = kk.learn(machine, rows, "gradient:inference=mf,optimiser=adam,epochs=300")
+    plain = kk.learn(machine, rows, "gradient:inference=mf,solver=adam,max_iter=300")
     assert fit.log_likelihood > plain.log_likelihood
 
 
 def test_response_needs_pairs_and_no_line_search() -> None:
-    with pytest.raises(MethodError, match="use optimiser adam or sgd"):
+    with pytest.raises(MethodError, match="use solver adam or sgd"):
         kk.learning.GradientML(correlations="response")
     triple = kk.FactorGraph([2] * 3, [((0, 1, 2), np.ones(8))])
     with pytest.raises(MethodError, match="factors of one or two variables"):
-        kk.learning.GradientML(inference="mf", correlations="response", optimiser="sgd").fit(
+        kk.learning.GradientML(inference="mf", correlations="response", solver="sgd").fit(
             triple, [[0, 1, 0]]
         )
 

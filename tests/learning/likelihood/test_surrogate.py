@@ -28,7 +28,7 @@ def _exact(graph: kk.FactorGraph, rows: np.ndarray) -> float:
 def test_trw_bounds_the_likelihood_wherever_it_stops(limit: int, inner: int) -> None:
     graph = kk.generate.complete(6, seed=1, coupling=1.5)
     rows = _rows(graph, 80)
-    learner = Surrogate(start="graph", l2=0.01, max_iter=limit, inner_iterations=inner)
+    learner = Surrogate(start="graph", l2=0.01, max_iter=limit, inner_max_iter=inner)
     fit = learner.fit(graph.with_log_tables(np.zeros_like(graph.log_tables)), rows)
     exact = _exact(fit.graph, rows)
     assert fit.diagnostics["certified_lower"] <= exact + 1e-9
@@ -42,7 +42,7 @@ def test_slopes_are_those_of_the_value(kind: str) -> None:
     rng = np.random.default_rng(0)
     graph = random_model(rng, 5, 7, 3, 3, scale=0.4)
     energy = WarmEnergy(
-        graph, kind, Budget().start(), Surrogate(inner_tol=1e-13, inner_iterations=5000)
+        graph, kind, Budget().start(), Surrogate(inner_tol=1e-13, inner_max_iter=5000)
     )
     tables = np.array(graph.log_tables)
     beliefs = energy.at(tables)[1]
@@ -111,7 +111,7 @@ def test_messages_of_single_states_stay_within_their_buffer(kind: str) -> None:
 def test_messages_that_do_not_converge_are_told() -> None:
     graph = kk.generate.complete(8, seed=0, coupling=4.0)
     rows = np.random.default_rng(0).integers(0, 2, (40, 8))
-    fit = Surrogate(energy="bethe", start="graph", max_iter=3, inner_iterations=20).fit(graph, rows)
+    fit = Surrogate(energy="bethe", start="graph", max_iter=3, inner_max_iter=20).fit(graph, rows)
     assert fit.diagnostics["unconverged"] > 0
     assert any("did not converge" in warning for warning in fit.warnings)
 
@@ -121,7 +121,7 @@ def test_marginals_that_belief_propagation_cannot_believe() -> None:
     graph = kk.grid(6, 6, seed=3, coupling=1.5, field=0.1)
     rows = _rows(graph, 1000)
     blank = graph.with_log_tables(np.zeros_like(graph.log_tables))
-    bethe = Surrogate(energy="bethe", inner_iterations=300).fit(blank, rows, score=False)
+    bethe = Surrogate(energy="bethe", inner_max_iter=300).fit(blank, rows, score=False)
     assert not bethe.converged and bethe.stopped == "diverged"
     assert any("no minimum of the Bethe free energy" in w for w in bethe.warnings)
     assert any("has a kink" in w for w in bethe.warnings)

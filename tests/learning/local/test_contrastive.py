@@ -83,7 +83,7 @@ def test_the_expected_update_of_cd_is_data_minus_one_sweep() -> None:
 def test_recovers_a_grid(learner: Any) -> None:
     truth = kk.grid(3, 3, seed=4, coupling=0.5, field=0.3)
     rows = _rows(truth, 4000)
-    fit = learner(epochs=40).fit(_blank(truth), rows)
+    fit = learner(max_iter=40).fit(_blank(truth), rows)
     assert fit.converged, fit
     from kikuchi.learning.likelihood.gradient import GradientML
 
@@ -99,7 +99,7 @@ def test_hidden_variables(learner: Any) -> None:
     rows[:, 3] = -1
     rng = np.random.default_rng(0)
     start = star.with_log_tables(0.3 * rng.normal(size=star.log_tables.size))
-    fit = learner(epochs=60, learning_rate=0.3).fit(start, rows)
+    fit = learner(max_iter=60, learning_rate=0.3).fit(start, rows)
     observed = Data.of(rows[:, :3])
     pair = observed.counts([0, 1]) / len(rows)
     joint = kk.plan(fit.graph).calibrate().joint([0, 1])
@@ -127,7 +127,7 @@ def test_ctrl_c_in_the_middle_of_an_update_and_resumed_is_the_same_fit(
     rows = _rows(truth, 150)
     if missing:
         rows[np.random.default_rng(0).random(rows.shape) < 0.2] = -1
-    chosen = learner(epochs=6, batch=40, seed=3)
+    chosen = learner(max_iter=6, batch=40, seed=3)
     whole = chosen.fit(_blank(truth), rows, score=False)
     calls, original = 0, SampledGraphRule.unpenalised
 
@@ -152,7 +152,7 @@ def test_ctrl_c_in_the_middle_of_an_update_and_resumed_is_the_same_fit(
 def test_ctrl_c_from_the_keyboard_keeps_the_last_whole_update(tmp_path: Path) -> None:
     truth = kk.grid(3, 3, seed=4)
     rows = _rows(truth, 400)
-    chosen = PersistentDivergence(epochs=30, batch=40, seed=3)
+    chosen = PersistentDivergence(max_iter=30, batch=40, seed=3)
     whole = chosen.fit(_blank(truth), rows, score=False)
     place = tmp_path / "fit.safetensors"
     calls, original = 0, SampledGraphRule.unpenalised
@@ -176,7 +176,7 @@ def test_the_last_parameters_instead_of_their_mean() -> None:
     truth = kk.grid(3, 3, seed=4, coupling=0.5, field=0.3)
     rows = _rows(truth, 4000)
     mean, last = (
-        ContrastiveDivergence(epochs=40, average=average).fit(_blank(truth), rows, score=False)
+        ContrastiveDivergence(max_iter=40, average=average).fit(_blank(truth), rows, score=False)
         for average in (True, False)
     )
     assert mean.converged and last.converged  # both are judged by the second half
@@ -188,7 +188,7 @@ def test_the_last_parameters_instead_of_their_mean() -> None:
 def test_convergence_with_an_l1_penalty_counts_the_penalty() -> None:
     """Nonzero parameters balance l1 at the optimum: the gradient alone does not vanish there."""
     truth = kk.grid(2, 2, seed=4, coupling=0.5, field=0.3)
-    fit = PersistentDivergence(l1=0.05, epochs=100, chains=400).fit(
+    fit = PersistentDivergence(l1=0.05, max_iter=100, chains=400).fit(
         _blank(truth), _rows(truth, 2000)
     )
     assert fit.converged, fit
@@ -216,14 +216,14 @@ def test_a_graph_model_comes_back_from_its_file(tmp_path: Path) -> None:
 def test_weights_count_as_copies() -> None:
     pair = kk.FactorGraph([2, 2], [((0, 1), np.ones(4))])
     data = Data.of([[0, 0], [1, 1], [0, 1], [1, 0]], pair, weights=[4.0, 4.0, 1.0, 0.0])
-    fit = PersistentDivergence(l2=0.02, epochs=400).fit(pair, data)
+    fit = PersistentDivergence(l2=0.02, max_iter=400).fit(pair, data)
     table = kk.infer(fit.graph, "enumerate").factor(0)
     assert table[0, 0] > 0.3 and table[1, 1] > 0.3 and table[1, 0] < 0.15
 
 
 def test_zeros_stay_and_are_told() -> None:
     graph = kk.FactorGraph([2, 3], [((0, 1), [[1, 0, 1], [1, 1, 1]])])
-    fit = ContrastiveDivergence(epochs=5).fit(graph, [[0, 0], [1, 1], [1, 2], [0, 2]])
+    fit = ContrastiveDivergence(max_iter=5).fit(graph, [[0, 0], [1, 1], [1, 2], [0, 2]])
     assert fit.graph.table(0)[0, 1] == 0.0
     assert any("zeros" in warning for warning in fit.warnings)
     with pytest.raises(MethodError, match="variable 1 is hidden and factor 0 has zeros"):
@@ -232,7 +232,7 @@ def test_zeros_stay_and_are_told() -> None:
 
 def test_l1_gives_exact_zeros() -> None:
     truth = kk.grid(3, 3, seed=4)
-    fit = ContrastiveDivergence(l1=0.05, average=False, epochs=20).fit(
+    fit = ContrastiveDivergence(l1=0.05, average=False, max_iter=20).fit(
         _blank(truth), _rows(truth, 300)
     )
     assert np.mean(fit.graph.log_tables == 0) > 0.1

@@ -160,7 +160,7 @@ class FacePairRBM(FaceSimilarity, BaseEstimator):  # type: ignore[misc]
         template = RateCodedRBM() if self.machine is None else self.machine
         rbm: RateCodedRBM = clone(template).set_params(random_state=self.random_state)
         self.rbm_ = rbm.fit(np.concatenate([rows[chosen[:, 0]], rows[chosen[:, 1]]], axis=1))
-        self.pair_ = PairGoodness.of(rbm.machine_)
+        self.pair_ = PairGoodness.of(rbm.model_)
         return self
 
     @property

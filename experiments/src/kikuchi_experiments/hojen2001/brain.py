@@ -63,7 +63,7 @@ class NumberOfSources(Experiment):
             exact[k] = float(fit.set_params(posterior="exact").score_samples(samples).sum())
         five = choice.estimators.get(5)
         return {
-            "chosen": choice.n_sources,
+            "chosen": choice.n_components,
             "bic": _texts(choice.values),
             "exact": {str(k): v - 0.5 * sizes[k] * log_count for k, v in exact.items()},
             "literal": {str(k): v - 0.5 * k * log_count for k, v in free.items()},
@@ -96,7 +96,7 @@ def choose(samples: Array, sources: Sequence[int], restarts: int, seed: int) -> 
     from kikuchi.ica.mean_field_ica import MeanFieldICA
 
     ica = MeanFieldICA(
-        prior="binary01", posterior="naive", restarts=restarts, random_state=seed, max_iter=100
+        prior="binary01", posterior="naive", n_init=restarts, random_state=seed, max_iter=100
     )
     with warnings.catch_warnings(action="ignore"):  # only how fits end counts here
         return ica.choose_sources(samples, sources)
@@ -200,7 +200,7 @@ class TemporalBrain(Experiment):
         if scans.response is not None and np.corrcoef(course, scans.response)[0, 1] < 0:
             course, image = 1.0 - course, -image  # on and off change places
         return {
-            "chosen": choice.n_sources,
+            "chosen": choice.n_components,
             "bic": {**_texts(choice.values), "0": choice.null_models["isotropic"]},
             "penalty": 0.5 * (voxels + 1) * float(np.log(count)),
             "course": course.tolist(),
@@ -249,7 +249,7 @@ class SpatialBrain(TemporalBrain):
         maps, courses = maps[order], courses[order]
         return {
             "chosen": largest(values),
-            "temporal": other.n_sources,
+            "temporal": other.n_components,
             "bic": values,
             "penalty": 0.5 * (count + 1) * float(np.log(voxels)),
             "other_penalty": 0.5 * (voxels + 1) * float(np.log(count)),

@@ -204,7 +204,7 @@ class LearningBars(Experiment):
         net = SigmoidBeliefNetwork(
             start=_parts_start(case["seed"]),
             posterior=EXACT if exact else f"mixture:{case['components']}",
-            epochs=case["exact_epochs"] if exact else case["epochs"],
+            max_iter=case["exact_epochs"] if exact else case["epochs"],
             batch_size=2 if exact else case["batch"],  # noise leads out of poor optima
             learning_rate=0.15 if exact else case["rate"],
             schedule="cosine",

@@ -56,7 +56,7 @@ def _fitted(samples: Array, count: int, sources: str, **options: Any) -> Bayesia
     """Bayesian ICA with the hyperpriors of the catalogue, none of the sources taken away."""
     from kikuchi.ica.bayesian.bayesian_ica import BayesianICA
 
-    settings: dict[str, Any] = {"prune": "none", "unit": 1.0, "noise_prior": (1e-3, 1e-3)}
+    settings: dict[str, Any] = {"pruning": "none", "unit": 1.0, "noise_prior": (1e-3, 1e-3)}
     return BayesianICA(count, sources, **{**settings, **options}).fit(samples)
 
 
@@ -70,7 +70,7 @@ class BayesianToy(Experiment):
         from kikuchi.ica.measures import column_angles
 
         true, _, samples = sparse_toy(case["seed"], case["count"])
-        options = {"restarts": case["starts"], "random_state": case["seed"]}
+        options = {"n_init": case["starts"], "random_state": case["seed"]}
         fits = {count: _fitted(samples, count, "sparse", **options) for count in (3, 2, 1)}
         three = fits[3]
         order = np.argsort(three.relevance_)
@@ -209,7 +209,7 @@ class BayesianImages(Experiment):
             "two": _fitted(mixed[rows], 2, "bimodal"),
             "three": _fitted(mixed[rows], 3, "bimodal"),
             "learned": _fitted(mixed[rows], 3, "bimodal", adapt=True),
-            "pruned": _fitted(mixed[rows], 3, "bimodal", adapt=True, prune="bound"),
+            "pruned": _fitted(mixed[rows], 3, "bimodal", adapt=True, pruning="bound"),
         }
         return {
             "shape": list(shape),
@@ -271,13 +271,13 @@ def mixtures(pixels: Array, seed: int, noise: float) -> tuple[Array, Array]:
 
 def _recovered(fit: BayesianICA, mixed: Array, pixels: Array) -> Result:
     """Sources of all pixels beside the images, the most relevant columns first."""
-    order = np.argsort(fit.relevance_[: fit.n_sources_])
+    order = np.argsort(fit.relevance_[: fit.n_components_])
     sources = fit.transform(mixed)[:, order]
     both = np.nan_to_num(np.corrcoef(np.hstack([pixels, sources]).T)[:2, 2:])
     sign = np.where(both[np.argmax(np.abs(both), axis=0), range(both.shape[1])] < 0, -1.0, 1.0)
     return {
         "bound": float(fit.bound_),
-        "kept": int(fit.n_sources_),
+        "kept": int(fit.n_components_),
         "relevance": np.log10(np.sort(fit.relevance_)).tolist(),
         **_matched(np.abs(both[:, :2])),
         "images": (sources * sign).T.round(2).tolist(),

@@ -229,7 +229,7 @@ def free_outputs(machine: Machine, rule: JointMeanField, data: Array, inputs: Ma
     """Visible means in the free phase of a rule, the inputs held."""
     temperatures: tuple[float, ...] = ()
     if rule.init == "conditional":
-        hidden, _ = conditional_means(machine, data, tol=rule.tol, max_sweeps=rule.max_sweeps)
+        hidden, _ = conditional_means(machine, data, tol=rule.tol, max_iter=rule.max_iter)
         start = data
     else:
         hidden = np.full((len(data), machine.n_hidden), 0.5)
@@ -242,7 +242,7 @@ def free_outputs(machine: Machine, rule: JointMeanField, data: Array, inputs: Ma
         inputs=inputs,
         temperatures=temperatures,
         tol=rule.tol,
-        max_sweeps=rule.max_sweeps,
+        max_iter=rule.max_iter,
         damping=rule.damping,
     ).visible
 
@@ -334,8 +334,8 @@ _TOY_CURVES = {
 }
 _TOY_RULES = {
     "exact": "exact",
-    "mixture": "mixture:components=2,tol=1e-4,max_sweeps=20",
-    "mean field": "mf-joint:init=previous,tol=1e-4,max_sweeps=20",
+    "mixture": "mixture:components=2,tol=1e-4,max_iter=20",
+    "mean field": "mf-joint:init=previous,tol=1e-4,max_iter=20",
 }
 _TOY_LINES = {"exact": "-", "mixture": "--", "mean field": "-"}
 _TOY_COLOURS = {"exact": style.INK, "mixture": style.BLUE, "mean field": style.VERMILLION}

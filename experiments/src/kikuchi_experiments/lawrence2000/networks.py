@@ -44,14 +44,14 @@ def fitted(method: str, prior: Any, case: Case, x: Array, y: Array, **more: Any)
     options = {"random_state": case["seed"], **more}
     if method == "evidence":
         return bayesnn.LaplaceMLPRegressor(
-            case["hidden"], prior=prior, restarts=case["restarts"], **options
+            case["hidden"], prior=prior, n_init=case["restarts"], **options
         ).fit(x, y)
     if method == "nuts":
         return bayesnn.SampledMLPRegressor(
             case["hidden"], prior=prior, warmup=case["warmup"], samples=case["samples"], **options
         ).fit(x, y)
     return bayesnn.BayesianMLPRegressor(
-        case["hidden"], method, prior, restarts=case["restarts"], **options
+        case["hidden"], method, prior, n_init=case["restarts"], **options
     ).fit(x, y)
 
 

@@ -236,7 +236,7 @@ class CommitteeOfThresholds(Experiment):
         held = round(case["train"] * _VALIDATION / 2200)
         judge, learn = order[:held], order[held:]
         clf = ThresholdNetworkClassifier(
-            case["hidden"], C=case["C"], rounds=case["rounds"], random_state=case["start"]
+            case["hidden"], C=case["C"], max_iter=case["rounds"], random_state=case["start"]
         ).fit(table.x[learn], table.y[learn])
         votes = clf.predict(table.x_test)
         result: Result = {

@@ -78,11 +78,11 @@ class ClassesByFlows(Experiment):
         learn = x[:count], y[:count]
         fewest = min(_FEWEST_EPOCHS, case["epochs"])
         epochs = max(case["epochs"] // case["components"], fewest)
-        options: dict[str, Any] = {"form": "mixture", "schedule": "constant", "patience": 15}
-        options |= {"epochs": epochs, "random_state": case["seed"]}
+        options: dict[str, Any] = {"density": "mixture", "schedule": "constant", "patience": 15}
+        options |= {"max_iter": epochs, "random_state": case["seed"]}
         flows = FlowClassifier(case["components"], **options).fit(*learn)
         start = FlowClassifier(
-            case["components"], flow="affine", **{**options, "epochs": 1, "learning_rate": 1e-9}
+            case["components"], flow="affine", **{**options, "max_iter": 1, "learning_rate": 1e-9}
         ).fit(*learn)
         result: Result = {
             "flows": float(flows.score(*test)),
@@ -177,19 +177,19 @@ class SpeechByFlows(Experiment):
             case["data"], case["speaker"], case["coefficients"], case["recordings"]
         )
         by_digit = [[r for r in learnt if r.digit == digit] for digit in range(10)]
-        start = max("diagonal", "full", key=lambda c: float(_heard(case, by_digit, c, 0)[0]))
+        start = max("diag", "full", key=lambda c: float(_heard(case, by_digit, c, 0)[0]))
         heard = _heard(case, by_digit, start, case["rounds"])
         rounds = int(np.argmax(heard))
         makers: dict[str, Callable[[list[Any]], Any]] = {
             "flows": lambda own: _flows(case, own, start, rounds),
-            "gaussians": lambda own: _gaussians(case, own, "diagonal"),
+            "gaussians": lambda own: _gaussians(case, own, "diag"),
             "full": lambda own: _gaussians(case, own, "full"),
         }
         truth = np.array([r.digit for r in test])
         right = {}
         for name, make in makers.items():
             chains = [make(own) for own in by_digit]
-            logs = [[chain.log_likelihood(r.frames) for chain in chains] for r in test]
+            logs = [[chain.score_samples(r.frames).sum() for chain in chains] for r in test]
             right[name] = np.argmax(logs, axis=1) == truth
         result: Result = {name: float(found.mean()) for name, found in right.items()}
         for name in ("gaussians", "full"):
@@ -264,7 +264,7 @@ def _flows(
     """
     return _chain(
         case,
-        covariance=covariance,
+        covariance_type=covariance,
         noise=case["noise"],
         learning_rate=case["learning_rate"],
         tol=0.0,
@@ -276,14 +276,16 @@ def _flows(
 
 def _gaussians(case: Case, own: list[Any], covariance: Any) -> Any:
     """The chain of Gaussian mixtures that chains of flows begin from, on all recordings."""
-    chain = _chain(case, flow="affine", covariance=covariance, max_iter=1, validation_fraction=0.0)
+    chain = _chain(
+        case, flow="affine", covariance_type=covariance, max_iter=1, validation_fraction=0.0
+    )
     return chain.fit([r.frames for r in own])
 
 
 def _chain(case: Case, **options: Any) -> Any:
     from kikuchi.flows import FlowHMM
 
-    shared = {"components": case["components"], "random_state": case["seed"], "floor": 0.1}
+    shared = {"n_mix": case["components"], "random_state": case["seed"], "floor": 0.1}
     return FlowHMM(case["states"], topology="left-right", **shared, **options)
 
 

@@ -55,7 +55,7 @@ class LikelihoodsOfMixtures(Experiment):
             dequantise="uniform",
             schedule="constant",
             patience=15,
-            epochs=case["epochs"],
+            max_iter=case["epochs"],
             random_state=case["seed"],
         ).fit(learnt)
         drawn = model.sample(len(test), random_state=case["seed"])

@@ -90,7 +90,7 @@ class FaceModel(Experiment):
         held[generator(case["seed"]).permutation(len(pixels))[: math.ceil(len(pixels) / 10)]] = True
         rbm = machine(case["model"], mask, int(np.sum(~held)), case)
         rbm.fit(pixels[~held])
-        fields = rbm.machine_.weights.T.astype(np.float64)
+        fields = rbm.model_.weights.T.astype(np.float64)
         used = np.std(rbm.transform(pixels), axis=0) > _IN_USE
         local = locality(fields[used], mask)
         again = rbm.reconstruct(pixels).astype(np.float64)
@@ -193,7 +193,7 @@ class FaceRecognition(Experiment):
             errors[name] = rank_errors(table, who[test], who[gallery], RANKS).tolist()
         pair = ways["rate-coded RBM"]
         assert isinstance(pair, FacePairRBM)
-        weights = np.abs(pair.rbm_.machine_.weights)
+        weights = np.abs(pair.rbm_.model_.weights)
         return {
             "errors": errors,
             "training": len(train),
@@ -254,7 +254,7 @@ def machine(model: str, mask: Mask, rows: int, case: Case) -> RateCodedRBM:
     return RateCodedRBM(
         nonnegative=nonnegative,
         learning_rate=case["nonnegative_rate"] if nonnegative else scaled,
-        epochs=max(1, round(case["updates"] / math.ceil(rows / 100))),
+        max_iter=max(1, round(case["updates"] / math.ceil(rows / 100))),
         random_state=case["seed"],
     )
 

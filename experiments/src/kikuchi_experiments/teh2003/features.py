@@ -43,15 +43,15 @@ def learnt(case: Case, rows: Any, **options: Any) -> ExpertICA:
 
     per_epoch = math.ceil(len(rows) / 100)
     return ExpertICA(
-        n_features=case["features"],
+        n_components=case["features"],
         start=case["start"],
         learner=case["learner"],
-        optimiser="adam",
+        solver="adam",
         momentum=0.0,
         learning_rate=case["rate"],
         schedule="cosine",
         weight_decay=case["decay"],
-        epochs=max(1, round(case["updates"] / per_epoch)),
+        max_iter=max(1, round(case["updates"] / per_epoch)),
         random_state=case["seed"],
         **options,
     ).fit(rows)

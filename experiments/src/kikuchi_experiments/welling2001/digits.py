@@ -149,7 +149,7 @@ def template(case: Case, rows: int) -> BoltzmannMachine:
         momentum=case["momentum"],
         weight_decay=case["decay"],
         batch_size=case["batch"],
-        epochs=-(-case["updates"] // -(-rows // case["batch"])),
+        max_iter=-(-case["updates"] // -(-rows // case["batch"])),
         dtype="float64",
         random_state=case["seed"],
     )

@@ -202,7 +202,7 @@ class PicturesOfWeights(Experiment):
 def class_machine(rows: Array, case: Case) -> tuple[Machine, list[str]]:
     """The machine of one class, and what its training has to say."""
     estimator = template(case, len(rows)).fit(rows)
-    return estimator.machine_, list(estimator.warnings_)
+    return estimator.model_, list(estimator.warnings_)
 
 
 def near_share(lateral: Array) -> float:

@@ -86,8 +86,8 @@ class UnitPosterior(Configured, kind="posterior"):
         """The family for one update of a training, with at most so many sweeps: the posteriors of
         rows go on from where the last update of these rows left them.
         """
-        if any(f.name == "max_sweeps" for f in dataclasses.fields(self)):
-            changed: Any = {"max_sweeps": sweeps}
+        if any(f.name == "max_iter" for f in dataclasses.fields(self)):
+            changed: Any = {"max_iter": sweeps}
             return dataclasses.replace(self, **changed)
         return self
 

@@ -43,7 +43,7 @@ class ChainUnits(UnitPosterior):
     summary: ClassVar[str] = "Markov chain along the units of each layer"
 
     tol: float = option(1e-4, "stop when no probability moves more in a sweep", above=0)
-    max_sweeps: int = option(1000, "sweeps at most", low=1)
+    max_iter: int = option(1000, "sweeps at most", low=1)
 
     def check(self, network: SigmoidNetwork) -> None:
         """Chains need layers."""
@@ -75,7 +75,7 @@ class ChainUnits(UnitPosterior):
             require_time(clock)
             chains = ChainRows(odds[block], xi[block], means[block])
             found = ChainBounds(bounds[block], residuals[block], counts[block])
-            ascend_chains(network.edges, starts, is_free, chains, self.tol, self.max_sweeps, found)
+            ascend_chains(network.edges, starts, is_free, chains, self.tol, self.max_iter, found)
         return PosteriorFit(bounds, means, residuals <= self.tol, {"odds": odds, "xi": xi})
 
     def gradient(self, network: SigmoidNetwork, states: Array, fit: PosteriorFit) -> Parameters:

@@ -44,7 +44,7 @@ class QuadraticUnits(UnitPosterior):
     summary: ClassVar[str] = "product distribution with the quadratic bound, for wide layers"
 
     tol: float = option(1e-4, "stop when no probability moves more in a sweep", above=0)
-    max_sweeps: int = option(500, "sweeps at most", low=1)
+    max_iter: int = option(500, "sweeps at most", low=1)
     inner: int = option(2, "sweeps for each update of the local bounds", low=1)
 
     def check(self, network: SigmoidNetwork) -> None:
@@ -67,7 +67,7 @@ class QuadraticUnits(UnitPosterior):
         for block in blocks(n, network.n_edges * 1.0):
             problem = _Layers(network, means[block], free)
             done, change = 0, np.full(len(problem.means[0]), np.inf)
-            while done < self.max_sweeps and change.max(initial=0.0) > self.tol:
+            while done < self.max_iter and change.max(initial=0.0) > self.tol:
                 change = problem.sweep(self.inner)
                 done += self.inner
                 require_time(clock)

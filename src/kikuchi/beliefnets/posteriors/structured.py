@@ -57,16 +57,16 @@ class StructuredUnits(UnitPosterior):
     width: int = option(3, "units of a block less one, at most (auto)", low=0)
     subgraph: str = option("auto", "what is kept: auto, tree, strips:K, subsets:0-3/4-7")
     tol: float = option(1e-6, "stop when no block belief moves more", above=0)
-    max_sweeps: int = option(200, "sweeps at most, in each round", low=1)
-    rounds: int = option(10, "renewals of the local bounds at most", low=1)
+    inner_max_iter: int = option(200, "sweeps at most, in each round", low=1)
+    max_iter: int = option(10, "renewals of the local bounds at most", low=1)
 
     def partial(self, sweeps: int) -> Self:
         """The local bounds are renewed once per update, as the posteriors go on between updates."""
-        return replace(self, max_sweeps=sweeps, rounds=1)
+        return replace(self, inner_max_iter=sweeps, max_iter=1)
 
     def _method(self) -> StructuredMeanField:
         return StructuredMeanField(
-            subgraph=self.subgraph, width=self.width, tol=self.tol, max_iter=self.max_sweeps
+            subgraph=self.subgraph, width=self.width, tol=self.tol, max_iter=self.inner_max_iter
         )
 
     def fit_group(
@@ -93,7 +93,7 @@ class StructuredUnits(UnitPosterior):
         clock: Clock,
     ) -> tuple[float, Array, Array, Array, bool]:  # fmt: skip
         method, best = self._method(), None
-        for _ in range(self.rounds):
+        for _ in range(self.max_iter):
             require_time(clock)
             form = quadratic_form(network, matrix, known, free, local)
             bound, mean, second, done = _structured(method, form, known, free, clock)

@@ -47,12 +47,12 @@ class ThirdOrderUnits(UnitPosterior):
     costly: ClassVar[bool] = True
 
     tol: float = option(1e-4, "stop when no component of the gradient is larger", above=0)
-    max_sweeps: int = option(100, "steps of the ascent at most, in each round", low=1)
-    rounds: int = option(5, "renewals of the local bounds at most", low=1)
+    inner_max_iter: int = option(100, "steps of the ascent at most, in each round", low=1)
+    max_iter: int = option(5, "renewals of the local bounds at most", low=1)
 
     def partial(self, sweeps: int) -> Self:
         """The local bounds are renewed once per update, as the posteriors go on between updates."""
-        return replace(self, max_sweeps=sweeps, rounds=1, tol=max(self.tol, _TRAINING_TOL))
+        return replace(self, inner_max_iter=sweeps, max_iter=1, tol=max(self.tol, _TRAINING_TOL))
 
     def fit_group(
         self, network: SigmoidNetwork, states: Array, free: Ints, rng: np.random.Generator,
@@ -69,7 +69,9 @@ class ThirdOrderUnits(UnitPosterior):
         matrix = dense_weights(network)
         for row in range(n):
             require_time(clock)
-            found = self._ascend(network, matrix, states[row], free, means[row], self.max_sweeps)
+            found = self._ascend(
+                network, matrix, states[row], free, means[row], self.inner_max_iter
+            )
             bounds[row], means[row], local[row], done[row] = found
         state = {"means": means[:, None, :], "weights": np.ones((n, 1)), "local": local}
         return PosteriorFit(bounds, means.copy(), done, state)
@@ -79,7 +81,7 @@ class ThirdOrderUnits(UnitPosterior):
         limit: int,
     ) -> tuple[float, Array, Array, bool]:  # fmt: skip
         best: tuple[float, Array, Array, bool] | None = None
-        for _ in range(self.rounds if len(free) else 1):
+        for _ in range(self.max_iter if len(free) else 1):
             local = local_points(network, matrix, means)
             form = quadratic_form(network, matrix, known, free, local)
             value, x, done = ascend_bound(form.spins, _half_logits(means[free]), limit, self.tol)

@@ -51,7 +51,7 @@ class MixtureUnits(UnitPosterior):
 
     components: int = option(5, "product distributions in the mixture", low=1)
     tol: float = option(1e-3, "stop when no probability moves more in a sweep", above=0)
-    max_sweeps: int = option(2000, "sweeps at most for each number of components", low=1)
+    max_iter: int = option(2000, "maximum number of sweeps for each number of components", low=1)
 
     def fit_group(
         self, network: SigmoidNetwork, states: Array, free: Ints, rng: np.random.Generator,
@@ -126,7 +126,7 @@ class MixtureUnits(UnitPosterior):
                 units,
                 RowComponents(*(state[name][block] for name in RowComponents._fields)),
                 self.tol,
-                self.max_sweeps,
+                self.max_iter,
                 RowBounds(bounds[block], told[block], residuals[block], counts[block]),
             )
         means = np.einsum("nm,nmu->nu", state["weights"], state["means"])

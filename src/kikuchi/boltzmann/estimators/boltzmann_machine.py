@@ -11,6 +11,7 @@ from typing import Any, Literal
 
 from numpy.typing import ArrayLike
 
+from kikuchi.boltzmann import kinds
 from kikuchi.boltzmann.estimators.estimator import Array, LearnerEstimator
 from kikuchi.boltzmann.fixed_point import free_energy, hidden_means, visible_means
 from kikuchi.core.options import option
@@ -27,12 +28,13 @@ class BoltzmannMachine(LearnerEstimator):
 
     >>> import numpy as np
     >>> rows = np.repeat([[1, 1, 0, 0], [0, 0, 1, 1]], 50, axis=0)
-    >>> machine = BoltzmannMachine(2, architecture="poe", epochs=30, random_state=0).fit(rows)
-    >>> machine.transform(rows[:3]).shape, machine.machine_.architecture
+    >>> machine = BoltzmannMachine(2, architecture="poe", max_iter=30, random_state=0).fit(rows)
+    >>> machine.transform(rows[:3]).shape, machine.model_.architecture
     ((3, 2), 'poe')
     """
 
-    n_hidden: int = option(
+    kind = kinds.MACHINE
+    n_components: int = option(
         25, "Number of hidden units; may be 0 where visible units are connected.", low=0
     )
     _: KW_ONLY
@@ -48,11 +50,9 @@ class BoltzmannMachine(LearnerEstimator):
     energy: Literal["mf", "tap", "bethe", "exact"] = option(
         "mf", "Approximation of `transform` and `free_energy`."
     )
-    momentum: float = option(
-        0.9, "Fraction of the velocity that sgd keeps; 0 for other optimisers.", low=0, below=1
-    )
-    weight_decay: float = option(1e-4, "Strength of the decay of weights towards 0.", low=0)
-    batch_size: int = option(10, "Rows of each update.", low=1)
+    momentum: float = option(0.9, "Momentum of sgd; 0 for other optimisers.", low=0, below=1)
+    weight_decay: float = option(1e-4, "Weight decay.", low=0)
+    batch_size: int = option(10, "Number of rows per update.", low=1)
 
     def _structure(self) -> dict[str, Any]:
         return {"architecture": self.architecture, "masks": self.masks}
@@ -61,12 +61,12 @@ class BoltzmannMachine(LearnerEstimator):
         if self.energy == "exact":
             from kikuchi.boltzmann.exact import clamped
 
-            return clamped(self.machine_, rows).hidden.astype(self.dtype)
-        return hidden_means(self.machine_, rows, energy=self.energy).means.astype(self.dtype)
+            return clamped(self.model_, rows).hidden.astype(self.dtype)
+        return hidden_means(self.model_, rows, energy=self.energy).means.astype(self.dtype)
 
     def _visible_means(self, hidden: Array) -> Array:
         energy = "mf" if self.energy == "exact" else self.energy
-        return visible_means(self.machine_, hidden, energy=energy).means.astype(self.dtype)
+        return visible_means(self.model_, hidden, energy=energy).means.astype(self.dtype)
 
     def _free_energies(self, rows: Array) -> Array:
-        return free_energy(self.machine_, rows, self.energy)
+        return free_energy(self.model_, rows, self.energy)

@@ -55,7 +55,7 @@ class FreeEnergyClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc
     >>> rng = np.random.default_rng(0)
     >>> X = np.vstack([rng.random((50, 6)) < p for p in ([0.9] * 3 + [0.1] * 3, [0.1, 0.9] * 3)])
     >>> y = ["left"] * 50 + ["odd"] * 50
-    >>> model = FreeEnergyClassifier(RBM(3, epochs=20, random_state=0)).fit(X, y)
+    >>> model = FreeEnergyClassifier(RBM(3, max_iter=20, random_state=0)).fit(X, y)
     >>> bool(model.score(X, y) > 0.9)
     True
     """

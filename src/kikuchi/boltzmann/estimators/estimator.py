@@ -1,7 +1,4 @@
-"""What the estimators of machines share: data as states of units, free energies, samples, files.
-
-Reference: TEH-I11, WH-I1, WH-M1.
-"""
+"""What the estimators of machines share: states, energies, files (TEH-I11, WH-I1, WH-M1)."""
 
 from __future__ import annotations
 
@@ -71,7 +68,7 @@ _MOST_SUMMED = 2**20  # states of a side over which `log_z` sums by itself
 class MachineResults:
     """What fitting a machine leaves behind besides `FitResults`."""
 
-    machine_: Machine
+    model_: Machine
     limits_: Limits | None
     log_z_: LogZ
     sampling_: SamplingReport
@@ -81,10 +78,9 @@ class MachineResults:
 class MachineEstimator(MachineResults, FeatureTransformer, TrainedEstimator):
     """Base of the estimators; see `RBM` for the attributes."""
 
-    model_attribute: ClassVar[str] = "machine_"
     model_class: ClassVar[Any] = Machine
 
-    n_hidden: int = option(100, "Number of hidden units.", low=0)
+    n_components: int = option(100, "Number of hidden units.", low=0)
     _: KW_ONLY
     limits: Sequence[float] | str | None = option(
         None,
@@ -183,12 +179,12 @@ class MachineEstimator(MachineResults, FeatureTransformer, TrainedEstimator):
 
     def _remarks(self, rows: Any) -> list[str]:
         """A reconstruction that is no better than the mean of the rows."""
-        m = self.machine_
+        m = self.model_
         if m.visible_weights is not None or m.hidden_weights is not None:
             return []  # what units of a side tell each other is not in a reconstruction
         some = rows[: min(rows.shape[0], _MOST_RECONSTRUCTED)]
         some = np.asarray(some.toarray() if is_sparse(some) else some)
-        if len(some) < 2 or not self.machine_.n_hidden or not np.any(np.std(some, axis=0)):
+        if len(some) < 2 or not self.model_.n_hidden or not np.any(np.std(some, axis=0)):
             return []
         again = self._visible_means(self._hidden_means(some))
         error = float(np.mean((again - some) ** 2))
@@ -197,8 +193,8 @@ class MachineEstimator(MachineResults, FeatureTransformer, TrainedEstimator):
             return []
         return [
             f"{_UNLEARNT} (mean square error {error:.3g}) than by their mean "
-            f"({spread:.3g}): the machine has learnt little of what they share; give more epochs, "
-            "hidden units or another learning_rate"
+            f"({spread:.3g}): the machine has learnt little of what they share; raise max_iter "
+            "or the number of hidden units, or try another learning_rate"
         ]
 
     def _to_states(self, rows: Any) -> Any:
@@ -228,7 +224,7 @@ class MachineEstimator(MachineResults, FeatureTransformer, TrainedEstimator):
         return data
 
     def _dense(self, X: Any) -> Array:
-        check_is_fitted(self, "machine_")
+        check_is_fitted(self, "model_")
         rows = self._rows(X)
         dense: Array = rows.toarray() if hasattr(rows, "toarray") else rows
         return np.ascontiguousarray(dense)
@@ -243,11 +239,11 @@ class MachineEstimator(MachineResults, FeatureTransformer, TrainedEstimator):
 
     def inverse_transform(self, X: ArrayLike) -> Array:
         """Means of the visible units given `X`, rows of hidden means (rows, hidden units)."""
-        check_is_fitted(self, "machine_")
+        check_is_fitted(self, "model_")
         hidden = check_array(X, dtype=np.dtype(self.dtype), input_name="X")
-        if hidden.shape[1] != self.machine_.n_hidden:
+        if hidden.shape[1] != self.model_.n_hidden:
             raise DataError(
-                f"X has {hidden.shape[1]} columns; the machine has {self.machine_.n_hidden} hidden "
+                f"X has {hidden.shape[1]} columns; the machine has {self.model_.n_hidden} hidden "
                 "units, give one column for each"
             )
         with limited_threads(self.threads):
@@ -270,8 +266,8 @@ class MachineEstimator(MachineResults, FeatureTransformer, TrainedEstimator):
         It depends on the visible units alone, so that scores of machines with other options that
         were fitted to the same columns can be compared.
         """
-        check_is_fitted(self, "machine_")
-        small = visible_states(self.machine_) <= _MOST_SCORED
+        check_is_fitted(self, "model_")
+        small = visible_states(self.model_) <= _MOST_SCORED
         return "log-likelihood" if small else "pseudo-log-likelihood"
 
     def score_samples(self, X: Any) -> Array:
@@ -280,7 +276,7 @@ class MachineEstimator(MachineResults, FeatureTransformer, TrainedEstimator):
         Up to 16 binary columns (65,536 states of the visible units) it is the exact log-likelihood;
         where hidden units are connected, that of the approximation `energy`. Otherwise it is the
         sum of log p(v_i | all other columns). `score_kind_` says which. It does not depend on
-        whether `log_z` was called: use `log_likelihood` for log-likelihoods of larger machines.
+        whether `log_z` was called: use `row_likelihoods` for log-likelihoods of larger machines.
         """
         rows = self._dense(X)
         with limited_threads(self.threads):
@@ -294,14 +290,14 @@ class MachineEstimator(MachineResults, FeatureTransformer, TrainedEstimator):
 
     def _log_weights(self, rows: Array) -> Array:
         """Minus the free energies of rows, in double precision where they are exact."""
-        if self.machine_.hidden_weights is None:
-            return clamped(self.machine_, rows).log_weights
+        if self.model_.hidden_weights is None:
+            return clamped(self.model_, rows).log_weights
         return -self._free_energies(rows)
 
     def _log_normaliser(self) -> float:
         """log of the sum of exp(-free energy) over all states of the visible units."""
         if not hasattr(self, "_normaliser"):
-            m = self.machine_
+            m = self.model_
             if m.hidden_weights is None:
                 self._normaliser = exact(m).log_z
             else:
@@ -310,7 +306,7 @@ class MachineEstimator(MachineResults, FeatureTransformer, TrainedEstimator):
         return self._normaliser
 
     def _pseudo_log_likelihood(self, rows: Array) -> Array:
-        m = self.machine_
+        m = self.model_
         energies = None if m.hidden_weights is None else self._free_energies
         return pseudo_log_likelihood(m, rows, energies)
 
@@ -338,23 +334,23 @@ class MachineEstimator(MachineResults, FeatureTransformer, TrainedEstimator):
         """
         from kikuchi.boltzmann.annealed_sampling import ais
 
-        check_is_fitted(self, "machine_")
+        check_is_fitted(self, "model_")
         if method not in ("auto", "exact", "ais"):
             raise MethodError(f"method must be 'auto', 'exact' or 'ais', got {method!r}")
         if method == "auto":
-            method = "exact" if side_states(self.machine_) <= _MOST_SUMMED else "ais"
+            method = "exact" if side_states(self.model_) <= _MOST_SUMMED else "ais"
         with limited_threads(self.threads):
             if method == "exact":
-                found = LogZ.exact(exact(self.machine_).log_z)
+                found = LogZ.exact(exact(self.model_).log_z)
             else:
                 options.setdefault("random_state", self.random_state)
                 run = Run(Budget(seconds=seconds).start(), silent, Trace("log Z"))
                 rows = self._kept_rows if data is None else self._dense(data)
-                found = ais(self.machine_, data=rows, run=run, **options)
+                found = ais(self.model_, data=rows, run=run, **options)
         keep_log_z(self, found)
         return found
 
-    def log_likelihood(
+    def row_likelihoods(
         self, X: Any, method: Literal["auto", "exact", "ais"] = "auto", **options: Any
     ) -> RowLikelihoods:
         """Return the log-likelihood of each row of `X`, minus free energy minus log Z, with bounds.
@@ -383,7 +379,7 @@ class MachineEstimator(MachineResults, FeatureTransformer, TrainedEstimator):
 
     def _raised(self, rows: Array) -> LogZ:
         """log Z with ends that the distinct rows do not contradict."""
-        found, m = self.log_z_, self.machine_
+        found, m = self.log_z_, self.model_
         if found.stopped == "exact" or m.hidden_weights is not None:
             return found
         proven = sum_of_rows(m, rows)
@@ -401,14 +397,15 @@ class MachineEstimator(MachineResults, FeatureTransformer, TrainedEstimator):
 
     def score_bounds(self, X: Any) -> tuple[float, float]:
         """Return the mean log-likelihood of the rows of `X` by the upper and by the lower end of
-        the bracket on log Z, as of `log_likelihood`.
+        the bracket on log Z, as of `row_likelihoods`.
         """
-        return self.log_likelihood(X).mean_bounds()
+        return self.row_likelihoods(X).mean_bounds()
 
     def sample(
-        self, n_samples: int = 1, steps: int | None = None, *, random_state: RandomState = None
-    ) -> Array:
-        """Return `n_samples` rows, drawn by Gibbs chains that begin where the persistent chains of
+        self, n_samples: int = 1, *, steps: int | None = None, random_state: RandomState = None,
+        return_latents: bool = False,
+    ) -> Any:  # fmt: skip
+        """Draw `n_samples` rows by Gibbs chains that begin where the persistent chains of
         the training ended, or else at training rows (of the 500 at most that the estimator keeps).
 
         `sampling_` reports on the chains: where they began, and by R-hat whether each of them has
@@ -423,15 +420,16 @@ class MachineEstimator(MachineResults, FeatureTransformer, TrainedEstimator):
         n_samples : number of rows, one chain for each.
         steps : Gibbs steps of each chain; by default 100 from persistent chains, 1000 from rows.
         random_state : seed; without it the generator of the fit goes on.
+        return_latents : whether to return the pair of rows and states of the hidden units.
         """
-        check_is_fitted(self, "machine_")
+        check_is_fitted(self, "model_")
         persistent = len(self._kept_chains) > 0
         if steps is None:
             steps = _FROM_CHAINS if persistent else _FROM_ROWS
         for name, value in (("n_samples", n_samples), ("steps", steps)):
             if value < 1:
                 raise MethodError(f"{name} must be at least 1, got {value!r}")
-        machine = self.machine_
+        machine = self.model_
         rng = self._rng if random_state is None else generator(random_state)
         layers = Layers(machine)
         starts = self._kept_chains if persistent else self._kept_rows
@@ -448,7 +446,8 @@ class MachineEstimator(MachineResults, FeatureTransformer, TrainedEstimator):
             where = "persistent chains" if persistent else "training rows"
             self.sampling_ = SamplingReport(where, n_samples, steps, record.r_hat())
             self._check_drift(np.asarray(before), np.asarray(visible), steps)
-        return np.array(self._to_data(np.asarray(visible)))
+        rows = np.array(self._to_data(np.asarray(visible)))
+        return (rows, np.array(hidden)) if return_latents else rows
 
     def _check_drift(self, before: Array, after: Array, steps: int) -> None:
         """Warn if free energies or sums of the visible units change from `before` to `after` by
@@ -498,7 +497,7 @@ class MachineEstimator(MachineResults, FeatureTransformer, TrainedEstimator):
         self, arrays: Arrays, facts: Mapping[str, Any], about: Mapping[str, Any]
     ) -> None:
         super()._restore_state(arrays, facts, about)
-        self.n_features_in_ = self.machine_.n_visible
+        self.n_features_in_ = self.model_.n_visible
         self._kept_rows = self._restored_rows(arrays["kept_rows"])
         self._kept_chains = self._kept_rows[:0]
         if "kept_chains" in arrays:
@@ -513,7 +512,7 @@ class MachineEstimator(MachineResults, FeatureTransformer, TrainedEstimator):
 
     def _restored_rows(self, held: Array) -> Array:
         """Training rows of a file, checked."""
-        m = self.machine_
+        m = self.model_
         rows: Array = np.asarray(held, dtype=m.dtype)
         if rows.ndim != 2 or rows.shape[1] != m.n_visible or not len(rows):
             raise DataError(f"rows of shape {rows.shape} for {m.n_visible} visible units")
@@ -526,7 +525,7 @@ class MachineEstimator(MachineResults, FeatureTransformer, TrainedEstimator):
 
     @property
     def _n_features_out(self) -> int:
-        return self.machine_.n_hidden
+        return self.model_.n_hidden
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
@@ -560,7 +559,7 @@ class LearnerEstimator(MachineEstimator):
     def _begin(self, rows: Any, rng: np.random.Generator) -> Machine:
         machine = Machine.random(
             rows.shape[1],
-            self.n_hidden,
+            self.n_components,
             scale=self.scale,
             dtype=np.dtype(self.dtype),
             random_state=rng,
@@ -581,17 +580,17 @@ class RestrictedMachine(MachineResults):
     @property
     def components_(self) -> Array:
         """Weights, one row per hidden unit."""
-        check_is_fitted(self, "machine_")
-        return self.machine_.weights.T
+        check_is_fitted(self, "model_")
+        return self.model_.weights.T
 
     def _hidden_means(self, rows: Array) -> Array:
-        return Layers(self.machine_).hidden(rows, None).mean
+        return Layers(self.model_).hidden(rows, None).mean
 
     def _visible_means(self, hidden: Array) -> Array:
-        return Layers(self.machine_).visible(hidden, None).mean
+        return Layers(self.model_).visible(hidden, None).mean
 
     def _free_energies(self, rows: Array) -> Array:
-        m = self.machine_
+        m = self.model_
         sums = np.asarray(Layers(m).hidden(rows, None).log_sums)
         wide = np.float64  # the answer of a row must not depend on the rows beside it
         energies: Array = -(rows.astype(wide) @ m.visible_bias.astype(wide)) - sums

@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 
+from kikuchi.boltzmann import kinds
 from kikuchi.boltzmann.estimators.estimator import Array, MachineEstimator, RestrictedMachine
 from kikuchi.boltzmann.layers import Layers
 from kikuchi.boltzmann.machine import Machine
@@ -36,27 +37,26 @@ class RateCodedRBM(RestrictedMachine, MachineEstimator):
 
     `transform` gives the fraction of the replicas of each hidden unit that are on, in [0, 1].
 
-    Attributes are those of `RBM`; weights of `machine_` are those between two replicas. The thesis
+    Attributes are those of `RBM`; weights of `model_` are those between two replicas. The thesis
     used a learning rate of 0.0025 in the end; large steps while weights are still random may switch
     all hidden units off, which `warnings_` tells.
 
     >>> rows = np.repeat([[0.9, 0.8, 0.1], [0.1, 0.2, 0.9]], 40, axis=0)
-    >>> rbm = RateCodedRBM(2, learning_rate=0.05, epochs=200, random_state=0).fit(rows)
+    >>> rbm = RateCodedRBM(2, learning_rate=0.05, max_iter=200, random_state=0).fit(rows)
     >>> rbm.transform(rows[:1]).shape
     (1, 2)
     >>> bool(np.abs(rbm.reconstruct(rows) - rows).max() < 0.1)
     True
     """
 
+    kind = kinds.RATE_RBM
     visible_replicas: int = option(10, "Binary units that one visible unit stands for.", low=1)
     hidden_replicas: int = option(100, "Binary units that one hidden unit stands for.", low=1)
     nonnegative: bool = option(False, "Hold weights at 0 or above: features become local parts.")
     learning_rate: float = option(2.5e-4, "First rate of weights between replicas.", above=0)
     bias_factor: float = option(2.0, "Rate of biases as a multiple of that of weights.", low=0)
-    momentum: float = option(
-        0.95, "Fraction of the velocity that sgd keeps; 0 for other optimisers.", low=0, below=1
-    )
-    epochs: int = option(250, "Passes over the rows, each in an order of its own.", low=1)
+    momentum: float = option(0.95, "Momentum of sgd; 0 for other optimisers.", low=0, below=1)
+    max_iter: int = option(250, "Number of passes over the rows, each shuffled.", low=1)
     scale: float | None = option(
         None, "Standard deviation of the first weights; none: as suits the signs.", low=0
     )
@@ -81,7 +81,7 @@ class RateCodedRBM(RestrictedMachine, MachineEstimator):
         mean = np.asarray(rows.mean(axis=0), dtype=rows.dtype).reshape(1, -1)
         machine = Machine.random(
             rows.shape[1],
-            self.n_hidden,
+            self.n_components,
             scale=self._first_scale(mean) if self.scale is None else self.scale,
             visible=self._units(),
             hidden=BinomialUnits(replicas=self.hidden_replicas),
@@ -106,22 +106,22 @@ class RateCodedRBM(RestrictedMachine, MachineEstimator):
     def _remarks(self, rows: Any) -> list[str]:
         dense = rows.toarray() if is_sparse(rows) else rows
         dead = int(np.sum(np.std(self._hidden_means(dense), axis=0) < _DEAD))
-        if len(dense) < 2 or dead <= 0.9 * self.n_hidden:
+        if len(dense) < 2 or dead <= 0.9 * self.n_components:
             return []
         return [
-            f"{dead} of {self.n_hidden} hidden units answer all rows alike: the machine has "
+            f"{dead} of {self.n_components} hidden units answer all rows alike: the machine has "
             "collapsed; lower learning_rate or scale"
         ]
 
     def _hidden_means(self, rows: Array) -> Array:
-        shares: Array = Layers(self.machine_).hidden(rows, None).mean / self._per_hidden
+        shares: Array = Layers(self.model_).hidden(rows, None).mean / self._per_hidden
         return shares
 
     def _visible_means(self, hidden: Array) -> Array:
-        return Layers(self.machine_).visible(hidden * self._per_hidden, None).mean
+        return Layers(self.model_).visible(hidden * self._per_hidden, None).mean
 
     @property
     def _per_hidden(self) -> np.floating[Any]:
         """Replicas of a hidden unit in the machine's numbers."""
-        replicas: np.floating[Any] = self.machine_.dtype.type(self.hidden_replicas)
+        replicas: np.floating[Any] = self.model_.dtype.type(self.hidden_replicas)
         return replicas

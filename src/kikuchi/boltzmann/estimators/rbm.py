@@ -10,6 +10,7 @@ from typing import Any, Literal
 
 import numpy as np
 
+from kikuchi.boltzmann import kinds
 from kikuchi.boltzmann.estimators.estimator import Array, LearnerEstimator, RestrictedMachine
 from kikuchi.boltzmann.held_out import HeldOutScore, below_independent_bits, dense_rows
 from kikuchi.boltzmann.machine import Machine
@@ -21,7 +22,7 @@ from kikuchi.training.estimator import ConvergenceWarning
 from kikuchi.training.optimiser import Optimiser
 from kikuchi.training.rows import is_sparse
 from kikuchi.training.rule import Rule
-from kikuchi.training.trainer import Training
+from kikuchi.training.trainer import Training, Validation
 
 _UPDATES, _FEWEST_EPOCHS, _MOST_EPOCHS = 10_000, 30, 300
 _MOST_HELD_OUT, _FEWEST_HELD_OUT = 500, 10  # rows
@@ -45,33 +46,34 @@ class RBM(RestrictedMachine, LearnerEstimator):
     rules with chains, and once from the rows held out. Used as they are, columns that vary less
     than bits would pull the weights towards 0 (`grey="means"` does so).
 
-    Attributes: `machine_`, `components_` (weights, one row per hidden unit), `trace_` (with
+    Attributes: `model_`, `components_` (weights, one row per hidden unit), `trace_` (with
     `plot()`), `n_iter_`, `stopped_`, `converged_` (True only if a stopping criterion was met: not
     after the last epoch), `warnings_`, `score_kind_` (whether `score` is a log-likelihood or a
     pseudo-log-likelihood), `log_z_` (once `log_z` was called).
 
     >>> import numpy as np
     >>> rows = np.repeat([[1, 1, 0, 0], [0, 0, 1, 1]], 50, axis=0)
-    >>> rbm = RBM(2, learner="cd", learning_rate=0.5, epochs=300, random_state=0).fit(rows)
+    >>> rbm = RBM(2, learner="cd", learning_rate=0.5, max_iter=300, random_state=0).fit(rows)
     >>> bool(np.abs(rbm.reconstruct(rows) - rows).max() < 0.2)
     True
     >>> rbm.score_kind_, bool(rbm.score(rows) > -1.5)  # the best is -log 2
     ('log-likelihood', True)
     """
 
-    n_hidden: int = option(256, "Number of hidden units.", low=0)
+    kind = kinds.RBM
+    n_components: int = option(256, "Number of hidden units.", low=0)
     _: KW_ONLY
     learner: str = option(
         "pcd:k=3", 'Learning rule such as "pcd:k=1"; see `kikuchi learners --machines`.'
     )
-    learning_rate: float = option(0.1, "First rate of the updates.", above=0)
+    learning_rate: float = option(0.1, "Initial learning rate.", above=0)
     schedule: str = option(
         "linear",
         'Learning rate: "linear" (falls to 0), "constant", "cosine", "exponential:factor=0.95", '
         '"inverse-time:decay=0.05" or "warmup-cosine".',
     )
-    batch_size: int = option(10, "Rows of each update.", low=1)
-    epochs: int | None = option(  # type: ignore[assignment]
+    batch_size: int = option(10, "Number of rows per update.", low=1)
+    max_iter: int | None = option(  # type: ignore[assignment]
         None,
         "Maximum number of passes over the rows; none: as many as 10,000 updates take, between 30 "
         "and 300.",
@@ -122,8 +124,8 @@ class RBM(RestrictedMachine, LearnerEstimator):
         return bool(np.any((values != 0) & (values != 1)))
 
     def _epochs(self, rows: Any) -> int:
-        if self.epochs is not None:
-            return self.epochs
+        if self.max_iter is not None:
+            return self.max_iter
         held = self._rows_held_out(rows)
         per_epoch = -(-(int(rows.shape[0]) - held) // self.batch_size)
         return min(max(-(-_UPDATES // per_epoch), _FEWEST_EPOCHS), _MOST_EPOCHS)
@@ -148,12 +150,8 @@ class RBM(RestrictedMachine, LearnerEstimator):
 
     def _trained(self, *arguments: Any, **more: Any) -> Training[Any]:
         if self._held_out.shape[0]:
-            more |= {
-                "validation": self._held_out,
-                "patience": max(-(-self._of_epochs // 2), _LEAST_PATIENCE),
-                "least_gain": self.tol,
-                "score": HeldOutScore(),
-            }
+            patience = max(-(-self._of_epochs // 2), _LEAST_PATIENCE)
+            more["validation"] = Validation(self._held_out, patience, self.tol, HeldOutScore())
         return super()._trained(*arguments, **more)
 
     def _remarks(self, rows: Any) -> list[str]:
@@ -167,7 +165,7 @@ class RBM(RestrictedMachine, LearnerEstimator):
         judged: Array = self._held_out if held_out else self._kept_rows
         if self._draws_bits and not held_out:
             judged = _bits_of(judged)
-        found = below_independent_bits(self.machine_, rows, judged)
+        found = below_independent_bits(self.model_, rows, judged)
         if found is None:
             return []
         text = (

@@ -55,7 +55,7 @@ class ContrastiveFreeEnergy(Rule[Machine]):
     damping: float = option(0.0, "part of each mean's move that is not made", low=0.0, below=1.0)
     sampled: bool = option(False, "draw samples from the means before they act on the other side")
     tol: float = option(1e-5, "the clamped means move no more than this in the end", above=0.0)
-    max_sweeps: int = option(500, "sweeps, or rounds for k=0, at most", low=1)
+    max_iter: int = option(500, "sweeps, or rounds for k=0, at most", low=1)
 
     def begin(self, machine: Machine, data: Array, rng: np.random.Generator) -> State:
         """Refuse what has no such free energy."""
@@ -87,7 +87,7 @@ class ContrastiveFreeEnergy(Rule[Machine]):
             data,
             energy=energy,
             tol=self.tol,
-            max_sweeps=self.max_sweeps,
+            max_iter=self.max_iter,
             damping=self.damping,
         )
         last = reconstruct_means(
@@ -99,7 +99,7 @@ class ContrastiveFreeEnergy(Rule[Machine]):
             inner=self.inner,
             damping=self.damping,
             tol=self.tol,
-            max_rounds=self.max_sweeps,
+            max_rounds=self.max_iter,
             draw=rng if self.sampled else None,
         )
         count_unconverged(state, first.converged and last.converged, len(data))

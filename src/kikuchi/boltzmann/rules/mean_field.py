@@ -77,12 +77,12 @@ def conditional_means(
     *,
     temperatures: tuple[float, ...] = (),
     tol: float,
-    max_sweeps: int,
+    max_iter: int,
     damping: float = 0.0,
 ) -> tuple[Array, bool]:
     """Hidden means of each row with the visible units clamped, and whether they converged."""
     if machine.hidden_weights is None or not temperatures:
-        point = hidden_means(machine, data, start, tol=tol, max_sweeps=max_sweeps, damping=damping)
+        point = hidden_means(machine, data, start, tol=tol, max_iter=max_iter, damping=damping)
         return point.means, point.converged
     half = np.full((len(data), machine.n_hidden), 0.5) if start is None else start
     joint = joint_means(
@@ -92,7 +92,7 @@ def conditional_means(
         inputs=np.ones(machine.n_visible, dtype=np.bool_),
         temperatures=temperatures,
         tol=tol,
-        max_sweeps=max_sweeps,
+        max_iter=max_iter,
         damping=damping,
     )
     return joint.hidden, joint.converged
@@ -135,7 +135,7 @@ class MeanFieldRule(Rule[Machine]):
 
     damping: float = option(0.0, "part of each mean's move that is not made", low=0.0, below=1.0)
     tol: float = option(1e-5, "means move no more than this in the end", above=0.0)
-    max_sweeps: int = option(500, "sweeps at most in each phase", low=1)
+    max_iter: int = option(500, "sweeps at most in each phase", low=1)
 
     def _check_units(self, machine: Machine) -> None:
         check_connected(machine.visible)
@@ -144,7 +144,7 @@ class MeanFieldRule(Rule[Machine]):
     @property
     def _iteration(self) -> dict[str, Any]:
         """When the fixed-point iterations end."""
-        return {"tol": self.tol, "max_sweeps": self.max_sweeps, "damping": self.damping}
+        return {"tol": self.tol, "max_iter": self.max_iter, "damping": self.damping}
 
 
 @dataclass(frozen=True)

@@ -40,7 +40,8 @@ class MixtureRule(MeanFieldRule):
 
     components: int = option(2, "product distributions in the mixture", low=1)
     form: Literal["lambda", "eliminated"] = option(
-        "lambda", "coordinate ascent with lambda; or gradients of the bound without it, after that"
+        "lambda",
+        "coordinate ascent with lambda, or followed by gradients of the bound without lambda",
     )
     conditional: Literal["half", "joint"] = option(
         "half", "where the hidden means of a row start: 1/2, or those of the joint"
@@ -48,7 +49,7 @@ class MixtureRule(MeanFieldRule):
     temperatures: str = option(
         "", "one sweep at each of these, such as 100,10,2, before those at 1"
     )
-    max_sweeps: int = option(100, "sweeps at most in each phase", low=1)
+    max_iter: int = option(100, "sweeps at most in each phase", low=1)
 
     def begin(self, machine: Machine, data: Array, rng: np.random.Generator) -> State:
         """A random mixture."""
@@ -68,7 +69,7 @@ class MixtureRule(MeanFieldRule):
             temperatures=temperatures,
             form=self.form,
             tol=self.tol,
-            max_sweeps=self.max_sweeps,
+            max_iter=self.max_iter,
         )
         state.update(_state_of(joint))
         start = None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 from kikuchi import __version__
 from kikuchi.cli import options
@@ -23,22 +23,21 @@ _MOST_NAMED = 5
 @grouped
 def evaluate(
     model: options.Model,
-    data: options.DataFile,
+    data: Annotated[list[str], options.argument("DATA...", options.ROWS_OR_STATES)],
     format: options.Format = None,
     *,
     limits: Limits,
     output: PageOutput,
 ) -> None:
-    """Tell how well a model explains rows of data.
+    """Measure how well a model explains data.
 
-    Log-likelihood per row (exact, or bounds), pseudo-likelihood and distance of marginals. MODEL
-    may be a trained model of any family (.safetensors), DATA then rows of numbers: of machines,
-    energy models and belief networks the likelihood is exact, or between bounds; of models in time
-    DATA is one sequence; of networks that predict, errors (and calibration) on the column that they
-    were trained for, or on the last one.
+    Of a graph: log-likelihood per row (exact, or bounds), pseudo-likelihood and distance of
+    marginals. Of a fitted model (.safetensors) what its kind gives: likelihoods, exact or between
+    bounds, or errors of predictions of the column that it was fitted for.
     """
     from kikuchi.cli.inputs import load_model
-    from kikuchi.cli.trained import is_trained, refuse_for_trained, score_of_trained
+    from kikuchi.cli.rows import one_file
+    from kikuchi.cli.trained import is_trained, load_trained, refuse_for_trained
     from kikuchi.learning import evaluation
     from kikuchi.learning.files import read_data
 
@@ -46,26 +45,30 @@ def evaluate(
     budget = limits.budget
     if is_trained(model):
         refuse_for_trained(model, format=format)
-        head = {"model": model, "data": data, "version": __version__}
-        measured = score_of_trained(model, data, budget.seconds)
-        finish(measured, output, head=head, page=trained_page(measured, model, data))
+        trained = load_trained(model)
+        found = trained.read(data)
+        found.seconds = budget.seconds
+        measured = trained.workflow.score(trained.estimator, found)
+        head = {"kind": trained.kind.name, "model": model, "data": data, "version": __version__}
+        finish(measured, output, head=head, page=trained_page(measured, model, ", ".join(data)))
         return
+    source = one_file(data)
     graph = load_model(model, format)
-    rows = read_data(data, graph)
+    rows = read_data(source, graph)
     impossible = impossible_rows(graph, rows)
     score = evaluation.evaluate(graph, rows, budget=budget)
-    answer = ScoreAnswer(model, data, graph, rows, score, impossible)
+    answer = ScoreAnswer(model, source, graph, rows, score, impossible)
 
     def page(path: Path, command: str) -> None:
         from kikuchi.reports import wording
         from kikuchi.reports.answer_pages import evaluate_page, read_model
         from kikuchi.reports.learn_page import fitted_beliefs, model_and_data
 
-        lines = f"score = kk.evaluate(graph, kk.read_data({data!r}, graph))"
+        lines = f"score = kk.evaluate(graph, kk.read_data({source!r}, graph))"
         evaluate_page(
             answer,
             model=model,
-            data=data,
+            data=source,
             figures=wording.score_pairs(score),
             pictures=model_and_data(graph, rows, fitted_beliefs(graph)),
             python=f"{read_model(model)}\n{lines}",
@@ -78,16 +81,18 @@ def trained_page(measured: Answer, model: str, data: str) -> WritePage:
     """Writes the page of the scores of a trained model."""
 
     def page(path: Path, command: str) -> None:
-        from kikuchi.cli.trained import class_of
+        from kikuchi.cli.trained import kind_of
         from kikuchi.reports.answer_pages import evaluate_page
 
-        package, name = class_of(model)
-        about = ("data", "estimator", "machine", "network", "model", "learner", "training")
+        kind = kind_of(model)
+        package, name = kind.package, kind.class_name
+        tiles = getattr(measured, "tiles", None)
+        scores = measured.facts()[2:] if tiles is None else [t[:2] for t in tiles()]
         evaluate_page(
             measured,
             model=model,
             data=data,
-            figures=[(label, value) for label, value in measured.facts() if label not in about],
+            figures=scores,
             pictures=[],
             python=f"from {package} import {name}\nmodel = {name}.load({model!r})",
         ).write(path, command)

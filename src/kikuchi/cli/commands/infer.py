@@ -27,7 +27,7 @@ MethodText = Annotated[
 ]
 MarginalsFile = Annotated[
     Path | None,
-    option("--output -o OUT", "Write marginals to OUT.MAR or OUT.csv, or log Z to OUT.PR."),
+    option("--out -o OUT", "Write marginals to OUT.MAR or OUT.csv, or log Z to OUT.PR."),
 ]
 
 
@@ -115,7 +115,7 @@ class InferenceAnswer(ResultAnswer):
         if hidden <= 0:
             return []
         more = text.count(hidden, "variable")
-        return [f"... and {more} more: --output OUT.csv or --json OUT"]
+        return [f"... and {more} more: --out OUT.csv or --json OUT"]
 
     def to_dict(self) -> dict[str, Any]:
         """The JSON contract: the answer with the model, the evidence and the version."""

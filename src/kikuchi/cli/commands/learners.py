@@ -13,7 +13,7 @@ from kikuchi.cli.options import option
 _MISSING = "takes rows with missing cells and hidden variables"
 
 OneLearner = Annotated[str | None, typer.Argument(metavar="[NAME]", help="Show one learner only.")]
-OfMachines = Annotated[bool, option("--machines", "Those of `kikuchi train` instead.")]
+OfMachines = Annotated[bool, option("--machines", "Those of Boltzmann machines instead.")]
 
 
 @grouped

@@ -56,7 +56,7 @@ def most_probable(
     graph = load_model(model, format)
     states, marginals = evidence_of(graph, observed)
     if marginals:
-        raise EvidenceError("--given: observed marginals are for `kikuchi query`; give states")
+        raise EvidenceError("--evidence: observed marginals are for `kikuchi query`; give states")
     weights = by_name(graph, likelihoods_of(graph, likelihood))
     given = by_name(graph, states)
     text = given_text(graph, states)
@@ -123,10 +123,10 @@ class GivenAnswer(Answer):
             ).write(path, command)
 
         from kikuchi.cli.inputs import variable_number
+        from kikuchi.core.page import Tile
         from kikuchi.queries.question import state_labels
         from kikuchi.reports.answer_pages import most_probable_page, python_call
         from kikuchi.reports.network_part import network_part
-        from kikuchi.reports.page import Tile
 
         best = {variable_number(graph, name): state for name, state in self.best.items()}
         return page

@@ -84,7 +84,7 @@ def patches(
     """Cut pictures or sounds into rows to learn from.
 
     The pieces are prepared and whitened, and what was rejected is said. The file holds the rows and
-    every step, which models trained on it keep; `kikuchi train energy` and every other command that
+    every step, which models trained on it keep; `kikuchi fit energy` and every other command that
     reads .npz files take it.
     """
     from kikuchi.energy.preparation import Patches
@@ -117,7 +117,7 @@ def patches(
     made.save(out)
 
     def page(path: Path, command: str) -> None:
-        from kikuchi.reports.energy_page import patches_report
+        from kikuchi.reports.patches_page import patches_report
 
         patches_report(made, path, command=command)
 

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from kikuchi.queries.answers import Distributions, JointDistribution
 
 Asked = Annotated[
-    list[str] | None, argument("[VARIABLE]...", "Variables asked for.  [all that are not given]")
+    list[str] | None, argument("[VARIABLE]...", "Variables asked for.  [all that are not observed]")
 ]
 Together = Annotated[bool, option("--joint", "The joint distribution of the variables.")]
 MethodText = Annotated[

@@ -211,7 +211,7 @@ def _run_machine() -> None:
     from kikuchi.boltzmann import RBM
 
     rows = np.random.default_rng(0).integers(0, 2, size=(50, 16)).astype(float)
-    machine = RBM(n_hidden=8, epochs=1, random_state=0).fit(rows)
+    machine = RBM(n_components=8, max_iter=1, random_state=0).fit(rows)
     machine.log_z(method="ais", betas=10)
     machine.sample(2)
 
@@ -222,7 +222,7 @@ def _run_sources() -> None:
     from kikuchi.ica import MeanFieldICA
 
     rows = np.random.default_rng(0).laplace(size=(200, 3))
-    MeanFieldICA(n_sources=2, max_iter=3, random_state=0).fit(rows)
+    MeanFieldICA(n_components=2, max_iter=3, random_state=0).fit(rows)
 
 
 def _run_questions() -> None:
@@ -248,7 +248,7 @@ def _run_states() -> None:
     from kikuchi.temporal import LinearGaussianSSM, ProbitFilter
 
     rows = np.cumsum(np.random.default_rng(0).normal(size=(40, 2)), axis=0)
-    LinearGaussianSSM(state=2, max_iter=2).fit(rows).smooth(rows)
+    LinearGaussianSSM(n_components=2, max_iter=2).fit(rows).smooth(rows)
     labels = (rows[:, 0] > rows[:, 1]).astype(np.int64)
     ProbitFilter(drift=1e-3).partial_fit(rows, labels).predict_proba(rows)
 
@@ -261,7 +261,7 @@ def _run_chains() -> None:
 
     rows = np.random.default_rng(0).normal(size=(40, 2))
     HMM(2, max_iter=2, random_state=0).fit(rows).predict(rows)
-    FactorialHMM(chains=(2, 2), max_iter=2, random_state=0).fit(rows)
+    FactorialHMM(n_states=(2, 2), max_iter=2, random_state=0).fit(rows)
 
 
 def _run_belief_networks() -> None:
@@ -275,8 +275,8 @@ def _run_belief_networks() -> None:
     )
 
     rows = np.random.default_rng(0).integers(0, 2, size=(40, 4))
-    SigmoidBeliefNetwork(layers=(2,), epochs=1, random_state=0).fit(rows)
-    ThresholdNetworkClassifier(hidden=2, C=1, random_state=0).fit(rows, rows[:, 0])
+    SigmoidBeliefNetwork(hidden_layer_sizes=(2,), max_iter=1, random_state=0).fit(rows)
+    ThresholdNetworkClassifier(hidden_layer_sizes=2, C=1, random_state=0).fit(rows, rows[:, 0])
     net = NoisyOrNetwork.from_parameters([0.1, 0.2], [[2.0, 0.5], [0.0, 3.0]], [0.01, 0.02])
     net.infer({0: 1})
 

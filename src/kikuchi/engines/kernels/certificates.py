@@ -64,9 +64,8 @@ def strengths(
                     for w in range(card_i):
                         if u == w:
                             continue
-                        _ranges(
-                            tables, begin, size, u, w, card_i, stride_i, card_j, stride_j, high, low
-                        )
+                        axes = (card_i, stride_i, card_j, stride_j)
+                        _ranges(tables, begin, size, (u, w), axes, high, low)
                         largest = max(largest, _widest(high, low, card_j))
                 out[block + p * order + q] = largest
 
@@ -76,16 +75,17 @@ def _ranges(
     tables: Array,
     begin: int,
     size: int,
-    u: int,
-    w: int,
-    card_i: int,
-    stride_i: int,
-    card_j: int,
-    stride_j: int,
+    pair: tuple[int, int],
+    axes: tuple[int, int, int, int],
     high: Array,
     low: Array,
 ) -> None:
-    """For each state of j the range of log phi(u, ...) - log phi(w, ...) over the others."""
+    """For each state of j the range of log phi(u, ...) - log phi(w, ...) over the others.
+
+    `pair` are the states u and w of i, `axes` the cardinality and the stride of i and of j.
+    """
+    u, w = pair
+    card_i, stride_i, card_j, stride_j = axes
     for v in range(card_j):
         high[v] = -np.inf
         low[v] = np.inf

@@ -6,13 +6,17 @@ from kikuchi.core.compiled import njit
 
 
 @njit(cache=True, error_model="numpy")
-def project(cards, names, low, high, sub, first, end, strides, start, out, at):
+def project(cards, names, axes, sub, kept, strides, begin, out):
     """Write, for each entry of a table in row-major order, its place in a table over `sub`.
 
-    The axes of the table are the variables names[low:high], whose numbers of states are in `cards`.
-    The other one has an axis for each of sub[first:end], with these strides, and begins at `start`.
-    Places go to out[at:]; returns how many.
+    The `axes` (low, high) of the table are the variables names[low:high], whose numbers of states
+    are in `cards`. The other one has an axis for each of sub[first:end], `kept` being (first, end),
+    with these strides. With `begin` = (start, at) it begins at `start`, and places go to out[at:];
+    returns how many.
     """
+    low, high = axes
+    first, end = kept
+    start, at = begin
     out[at] = start
     size = 1
     for k in range(high - 1, low - 1, -1):

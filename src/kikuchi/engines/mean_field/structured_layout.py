@@ -88,6 +88,22 @@ class Tours(NamedTuple):
     part_offsets: Ints
 
 
+class StructuredForest(NamedTuple):
+    """What the sweeps read."""
+
+    shape: Shape
+    parts: FactorParts
+    tours: Tours
+
+
+class Route(NamedTuple):
+    """Moves of all trees, where those of each begin, and what a move does (`kernels.UPDATE`...)."""
+
+    path: Ints
+    path_offsets: Ints
+    mode: int
+
+
 class StructuredWorkspace(NamedTuple):
     """What the sweeps change."""
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
@@ -50,7 +50,6 @@ class ClampedMessages(TableMessages):
     def __init__(self, graph: FactorGraph, mode: int, clock: Clock | None = None) -> None:
         super().__init__(graph, mode)
         self.clock = clock or Budget().start()
-        self._newton_space: tuple[Any, ...] | None = None
 
     # ------------------------------------------------------------------ walks
 
@@ -64,14 +63,16 @@ class ClampedMessages(TableMessages):
 
     def _walk(self, edges: U4, kinds: NDArray[np.uint8]) -> None:
         updates = (edges, kinds, np.uint64(0), np.uint64(len(edges)))
-        status, _ = walks.walk(*self._state, self.clamping, updates, self.mode)
+        status, _ = walks.walk(self.layout, self.arrays, self.clamping, updates, self.mode)
         self._check(status)
 
     def scale(self, order: UpdateOrder, progress: Walks, loops: int, tol: float) -> None:
         """At most `loops` walks over each tree whose residual is above `tol`."""
         core = (order.core_edge, order.core_kind, order.core_start)
         trees = (progress.residual, progress.walks)
-        status = walks.scale_trees(*self._state, self.clamping, core, trees, loops, tol, self.mode)
+        status = walks.scale_trees(
+            self.layout, self.arrays, self.clamping, core, trees, loops, tol, self.mode
+        )
         self._check(status)
 
     def newton(self, order: UpdateOrder, progress: Walks, loops: int, tol: float) -> None:
@@ -80,24 +81,22 @@ class ClampedMessages(TableMessages):
         In parts with a look at the clock in between; how they are cut changes nothing.
         """
         damping, clock = np.full(order.n_trees, _FIRST_DAMPING), self.clock
-        trees = (progress.residual, progress.walks, damping)
+        trees = tree_newton.TreeProgress(progress.residual, progress.walks, damping)
+        plan, space = order.newton_plan, self._newton_space
         part = loops if clock.budget.seconds is None else 1
         while loops > 0 and progress.worst > tol and not clock.expired:
             began = clock.seconds
             part = min(part, loops)
-            status = tree_newton.newton_trees(
-                *self._state, self.clamping, *self._newton(order), trees, part, tol, self.mode
-            )
+            at = (self.layout, self.arrays, self.clamping, plan, space, trees)
+            status = tree_newton.newton_trees(*at, (part, tol), self.mode)
             self._check(status)
             loops -= part
             if clock.seconds - began < _BETWEEN_LOOKS:
                 part *= 2
 
-    def _newton(self, order: UpdateOrder) -> tuple[Any, Any]:
-        """The plan of Newton's method and the arrays in which it works."""
-        if self._newton_space is None:
-            self._newton_space = newton_space(self.graph)
-        return order.newton_plan, self._newton_space
+    @cached_property
+    def _newton_space(self) -> tree_newton.NewtonSpace:
+        return newton_space(self.graph)
 
     def curvature(self, order: UpdateOrder, held: Mask) -> Array:
         """Hessian of the least Bethe free energy with respect to some clamped marginals.
@@ -109,12 +108,13 @@ class ClampedMessages(TableMessages):
         states = np.flatnonzero(np.repeat(held, self.graph.cardinalities))
         changes = self._towards(states)
         out = np.zeros_like(changes)
-        work = (self.layout, self.tables, self.nu, self.clamping, *self._newton(order))
+        plan, space = order.newton_plan, self._newton_space
+        at = (self.layout, self.arrays, self.clamping, plan, space)
         for begin in range(0, len(states), _ROWS_AT_ONCE):
             if begin and self.clock.expired:
                 raise StepAborted("seconds")
             rows = slice(begin, begin + _ROWS_AT_ONCE)
-            tree_newton.respond(*work, changes[rows], _STIFFEST, self.mode, out[rows])
+            out[rows] = tree_newton.respond(*at, changes[rows], _STIFFEST, self.mode)
         orders = np.diff(self.graph.scope_offsets)[self.graph.edge_factors]
         degrees = np.bincount(self.graph.scopes[orders > 1], minlength=self.graph.n_variables)
         excess = np.repeat(1.0 - degrees, self.graph.cardinalities)
@@ -191,7 +191,7 @@ class ClampedMessages(TableMessages):
 
     def _freed(self, observed: Mask) -> Array | None:
         out = np.empty_like(self.clamped_to)
-        clamping = (observed.astype(np.uint8), self.clamped_to, self.state_at)
+        clamping = self.clamping._replace(clamped=observed.astype(np.uint8))
         status = beliefs.variable_beliefs(self.layout, self.m, clamping, out, self.mode)
         return None if status == bp_messages.CONTRADICTION else out
 

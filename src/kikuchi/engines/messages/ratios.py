@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
-from numpy.typing import NDArray
 
 from kikuchi.core.arrays import U4, Array
 from kikuchi.core.budget import Clock
 from kikuchi.engines.messages.kernels import bp_binary, bp_messages
+from kikuchi.engines.messages.kernels.bp_messages import UpdateLimits
 from kikuchi.engines.messages.state import MessageState
 from kikuchi.engines.messages.tables import (
     BetheMessages,
@@ -82,8 +80,13 @@ class RatioMessages(BetheMessages):
     def _use(self, factors: SpinFactors, pairs: PairEdges) -> None:
         self.factors = factors
         self.pairs = pairs
-        self.k = np.exp(2.0 * pairs.coupling)
-        self.field = np.exp(factors.fields)
+        self.model = bp_binary.RatioEdges(
+            pairs.start,
+            pairs.reverse,
+            pairs.node,
+            np.exp(2.0 * pairs.coupling),
+            np.exp(factors.fields),
+        )
 
     def set_tables(self, log_tables: Array) -> None:
         """Use other log-tables, of which `of` would make ratios too, and keep the messages."""
@@ -111,21 +114,19 @@ class RatioMessages(BetheMessages):
         self.r[:] = np.exp(ratios - self.factors.local_fields[edges])
         self._queue = None
 
-    @property
-    def _state(self) -> tuple[NDArray[Any], ...]:
-        return self.pairs.start, self.pairs.reverse, self.k, self.field, self.r
-
     def sweeps_per_call(self, tol: float) -> int:
         """Even, so that the messages end in the buffer they began in."""
         return 4 if tol > 0 else 20
 
     def parallel(self, count: int, damping: float, kind: int) -> float:
         """`count` sweeps in which all messages change at once; answers the last change."""
-        return float(bp_binary.parallel(*self._state, self.spare, self.order, count, damping, kind))
+        return float(
+            bp_binary.parallel(self.model, self.r, self.spare, self.order, count, damping, kind)
+        )
 
     def sequential(self, order: U4, damping: float, kind: int) -> float:
         """One sweep, variable by variable; answers the largest change."""
-        return float(bp_binary.sequential(*self._state, order, damping, kind))
+        return float(bp_binary.sequential(self.model, self.r, order, damping, kind))
 
     def residual(self, damping: float, kind: int, tol: float, clock: Clock) -> float:
         """Single updates, largest change first: as many as there are messages, or until the clock
@@ -135,11 +136,11 @@ class RatioMessages(BetheMessages):
             return 0.0
         if self._queue is None:
             self._queue = new_queue(self.r.size)
-            bp_binary.residual_start(*self._state, self.spare, *self._queue)
-        at = (*self._state, self.pairs.node, self.spare, *self._queue)
+            bp_binary.residual_start(self.model, self.r, self.spare, self._queue)
+        at = (self.model, self.r, self.spare, damping, kind, self._queue)
         return until_expired(
             lambda count: bp_binary.residual_updates(
-                *at, damping, kind, count, _PROPOSALS_PER_CALL, tol
+                *at, UpdateLimits(count, _PROPOSALS_PER_CALL, tol)
             ),
             self.r.size,
             clock,
@@ -148,18 +149,14 @@ class RatioMessages(BetheMessages):
     def marginals(self) -> Array:
         """Beliefs of the variables, flat."""
         out = np.empty(2 * self.graph.n_variables)
-        bp_binary.beliefs(self.pairs.start, self.field, self.r, self.product, out)
+        bp_binary.beliefs(self.model, self.r, self.product, out)
         return out
 
     def log_z(self, marginals: Array | None = None) -> float:
         """Minus the Bethe free energy."""
         if marginals is None:
             self.marginals()  # for the products
-        pairs = self.pairs
-        energy = bp_binary.bethe(
-            pairs.start, pairs.reverse, pairs.node, self.k, self.field, self.r, self.product
-        )
-        return self.factors.constant - float(energy)
+        return self.factors.constant - float(bp_binary.bethe(self.model, self.r, self.product))
 
     def factor_marginals(self) -> Array:
         """Through tables: m(1) / m(0) is the ratio times the factor's own local field."""

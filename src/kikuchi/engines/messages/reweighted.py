@@ -175,28 +175,25 @@ class ReweightedMessages:
         while True:
             if self._stale and not self._refresh():
                 continue
-            state = (self.layout, self._tables, self.state_at, self.field, self.power, gain)
-            buffers = (self.messages, self._log_b, self._nu, self._new, self._work)
+            at = (self.layout, self._weighted(gain), self._state)
             if self.schedule == "parallel":
-                status, residual = kernels.parallel(*state, *buffers, self._mode)
+                status, residual = kernels.parallel(*at, self._mode)
             else:
-                status, residual = kernels.sequential(*state, *buffers, self.order, self._mode)
+                status, residual = kernels.sequential(*at, self.order, self._mode)
             if status == bp_messages.OK or self._mode != bp_messages.SUM:
                 return float(residual)
             self._set_mode(bp_messages.LOG_SUM)
 
+    def _weighted(self, gain: Array) -> kernels.WeightedTables:
+        return kernels.WeightedTables(self._tables, self.state_at, self.field, self.power, gain)
+
+    @property
+    def _state(self) -> kernels.WeightedMessages:
+        return kernels.WeightedMessages(self.messages, self._log_b, self._nu, self._new, self._work)
+
     def _refresh(self) -> bool:
         """Beliefs and cavities anew; False if that needs logarithms, which are used from now on."""
-        status = kernels.refresh(
-            self.layout,
-            self.state_at,
-            self.field,
-            self.power,
-            self.messages,
-            self._log_b,
-            self._nu,
-            self._mode,
-        )
+        status = kernels.refresh(self.layout, self._weighted(self.gain), self._state, self._mode)
         if status != bp_messages.OK and self._mode == bp_messages.SUM:
             self._set_mode(bp_messages.LOG_SUM)
             return False
@@ -222,18 +219,10 @@ class ReweightedMessages:
         self._stale = True  # the buffer of cavities is used
         status = kernels.factor_reading(
             self.layout,
-            self._tables,
-            self.state_at,
-            self.power,
-            log_b,
-            self.messages,
-            self._nu,
-            self._new,
-            self._work,
+            self._weighted(self.gain),
+            self._state._replace(log_b=log_b),
+            kernels.FactorReading(factor_norms, cross, log_ratio),
             self._mode,
-            factor_norms,
-            cross,
-            log_ratio,
         )
         if status != bp_messages.OK and self._mode == bp_messages.SUM:
             self._set_mode(bp_messages.LOG_SUM)
@@ -388,12 +377,13 @@ class _LogRatios:
         now = (z, np.exp(log_n) if mild else log_n)
         spare = (np.empty_like(z), np.empty_like(z)) if schedule == "parallel" else now
         gain = self.gain * (1.0 - damping)
-        pairs = self.pairs
-        state = (pairs.start, pairs.reverse, self.k, self.kappa, self.power, gain, self.field)
+        pairs = kernels.WeightedPairs(
+            self.pairs.start, self.pairs.reverse, self.k, self.kappa, self.power, gain, self.field
+        )
         residual = 0.0
         for _ in range(count):
             residual = kernels.binary_sweep(
-                *state, *now, *spare, order, mild, self.full and damping == 0.0
+                pairs, now, spare, order, mild, self.full and damping == 0.0
             )
             now, spare = spare, now
         ratio = now[0] + self.local_field

@@ -10,10 +10,9 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import numpy as np
-from numpy.typing import NDArray
 
 from kikuchi.core.arrays import U4, Array, Ints, Mask
 from kikuchi.core.budget import Clock
@@ -21,6 +20,13 @@ from kikuchi.core.errors import EvidenceError, ImpossibleEvidenceError
 from kikuchi.core.numerics import log
 from kikuchi.core.run import Run
 from kikuchi.engines.messages.kernels import beliefs, bp_messages, sweeps
+from kikuchi.engines.messages.kernels.bp_messages import (
+    MessageArrays,
+    MessageLayout,
+    MessageQueue,
+    UpdateLimits,
+)
+from kikuchi.engines.messages.kernels.sweeps import Clamping
 from kikuchi.engines.messages.state import MessageState
 from kikuchi.engines.response.reweighted import ReweightedResponse
 from kikuchi.graphs.factor_graph import FactorGraph
@@ -73,7 +79,7 @@ class BetheMessages(ABC):
 
     graph: FactorGraph
     arithmetic: str
-    _queue: tuple[NDArray[Any], ...] | None = None  # of the residual schedule
+    _queue: MessageQueue | None = None  # of the residual schedule
 
     @abstractmethod
     def sequential(self, order: U4, damping: float, kind: int) -> float:
@@ -174,13 +180,14 @@ class TableMessages(BetheMessages):
         return m
 
     @property
-    def _state(self) -> tuple[Any, ...]:
-        return self.layout, self.tables, self.m, self.nu, self.new, self.work
+    def arrays(self) -> MessageArrays:
+        """Tables and messages, as compiled loops read them."""
+        return MessageArrays(self.tables, self.m, self.nu, self.new, self.work)
 
     @property
-    def clamping(self) -> tuple[NDArray[Any], ...]:
+    def clamping(self) -> Clamping:
         """Which variables are clamped and at what, as compiled loops read it."""
-        return self.clamped, self.clamped_to, self.state_at
+        return Clamping(self.clamped, self.clamped_to, self.state_at)
 
     def clamp(self, clamped: Mask, marginals: Array) -> None:
         """Clamp variables from now on, at the flat `marginals` (of the others any)."""
@@ -252,7 +259,7 @@ class TableMessages(BetheMessages):
         residual = math.inf
         for _ in range(count):
             status, residual = sweeps.parallel(
-                *self._state, self.clamping, damping, kind, self.mode
+                self.layout, self.arrays, self.clamping, damping, kind, self.mode
             )
             self._check(status)
         return float(residual)
@@ -260,7 +267,7 @@ class TableMessages(BetheMessages):
     def sequential(self, order: U4, damping: float, kind: int) -> float:
         """One sweep, variable by variable; answers the largest change."""
         status, residual = sweeps.sequential(
-            *self._state, self.clamping, order, damping, kind, self.mode
+            self.layout, self.arrays, self.clamping, order, damping, kind, self.mode
         )
         self._check(status)
         return float(residual)
@@ -271,13 +278,12 @@ class TableMessages(BetheMessages):
         """
         if self._queue is None:
             self._queue = new_queue(self.graph.n_edges)
-            self._check(sweeps.residual_start(*self._state, self.mode, *self._queue))
-        queue = self._queue
+            self._check(sweeps.residual_start(self.layout, self.arrays, self.mode, self._queue))
+        at = (self.layout, self.arrays, damping, kind, self.mode, self._queue)
 
         def update(count: int) -> tuple[float, int]:
-            status, residual, done = sweeps.residual_updates(
-                *self._state, damping, kind, self.mode, *queue, count, _ENTRIES_PER_CALL, tol
-            )
+            limits = UpdateLimits(count, _ENTRIES_PER_CALL, tol)
+            status, residual, done = sweeps.residual_updates(*at, limits)
             self._check(status)
             return residual, done
 
@@ -305,10 +311,8 @@ class TableMessages(BetheMessages):
         """
         clamped = np.zeros_like(self.clamped) if primal else self.clamped
         marginals = self.marginals() if marginals is None else marginals
-        status, energy = beliefs.free_energy(
-            self.layout, self.tables, self.nu, self.new, self.work, clamped, marginals,
-            self.state_at, self.mode,
-        )  # fmt: skip
+        given = Clamping(clamped, marginals, self.state_at)
+        status, energy = beliefs.free_energy(self.layout, self.arrays, given, self.mode)
         if status != bp_messages.OK and self.mode == bp_messages.SUM:
             self._to_logarithms()
             return self.log_z(marginals, primal=primal)
@@ -325,9 +329,7 @@ class TableMessages(BetheMessages):
         """A state of high weight from max-product messages."""
         states = np.zeros(self.graph.n_variables, dtype=np.int64)
         order = beliefs.breadth_first(self.layout)
-        beliefs.decode(
-            self.layout, self.tables, self.m, self.nu.copy(), self.new, self.work, order, states
-        )
+        beliefs.decode(self.layout, self.arrays._replace(nu=self.nu.copy()), order, states)
         return states
 
     def _to_logarithms(self) -> None:
@@ -350,9 +352,9 @@ def until_expired(update: Callable[[int], tuple[float, int]], count: int, clock:
     return float(residual)
 
 
-def message_layout(graph: FactorGraph) -> tuple[NDArray[Any], ...]:
-    """The arrays by which compiled loops find their way in the messages of a graph."""
-    return (
+def message_layout(graph: FactorGraph) -> MessageLayout:
+    """Where compiled loops find the tables and messages of a graph."""
+    return MessageLayout(
         graph.scope_offsets.view(np.uint64),
         graph.table_offsets.view(np.uint64),
         graph.message_offsets.view(np.uint64),
@@ -381,9 +383,10 @@ def message_buffer(graph: FactorGraph) -> Array:
     return np.empty(2 * (largest + 1) * (1 + repeated))
 
 
-def new_queue(size: int) -> tuple[NDArray[Any], ...]:
-    """Keys, heap and positions of a priority queue of messages."""
-    return np.zeros(size), np.empty(size, dtype=np.uint32), np.empty(size, dtype=np.uint32)
+def new_queue(size: int) -> MessageQueue:
+    """A priority queue of messages, not yet in order."""
+    place = np.empty(size, dtype=np.uint32)
+    return MessageQueue(np.zeros(size), np.empty(size, dtype=np.uint32), place)
 
 
 def contradiction() -> EvidenceError:

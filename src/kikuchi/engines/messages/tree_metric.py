@@ -8,6 +8,7 @@ import numpy as np
 
 from kikuchi.core.arrays import Array, Ints
 from kikuchi.engines.messages.kernels import tree_metric
+from kikuchi.engines.messages.tables import message_layout
 from kikuchi.graphs.factor_graph import FactorGraph
 
 
@@ -21,56 +22,40 @@ class TreeMetric:
     [-0.25, 0.25, -0.25, 0.25]
     """
 
+    tree: tree_metric.MarkovTree  # of the last update
+
     def __init__(self, graph: FactorGraph) -> None:
         self.graph = graph
+        self.layout = message_layout(graph)
         first, second = _pairs(graph)
-        self.factor = graph.edge_factors[first].astype(np.int64)
-        self.first, self.second = first, second
-        self.one = graph.scopes[first].astype(np.int64)
-        self.two = graph.scopes[second].astype(np.int64)
+        one = graph.scopes[first].astype(np.int64)
+        two = graph.scopes[second].astype(np.int64)
         cards = graph.cardinalities.astype(np.int64)
-        sizes = cards[self.one] * cards[self.two]
-        self.pair_at = np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64)
-        self.pairs = np.zeros(int(self.pair_at[-1]))
-        self.marginals = np.zeros(0)
-        self.pair = np.zeros(0, dtype=np.int64)
-        self.flipped = np.zeros(0, dtype=np.uint8)
+        pair_at = np.concatenate([[0], np.cumsum(cards[one] * cards[two])]).astype(np.int64)
+        self.pairs = tree_metric.FactorPairs(
+            graph.edge_factors[first].astype(np.int64),
+            first,
+            second,
+            one,
+            two,
+            pair_at,
+            np.zeros(int(pair_at[-1])),
+        )
 
     def update(self, factor_beliefs: Array, marginals: Array) -> None:
         """Take the tree from these beliefs."""
         graph = self.graph
-        shared = np.zeros(len(self.factor))
-        tree_metric.pair_marginals(
-            self.factor,
-            self.first,
-            self.second,
-            self.pair_at,
-            factor_beliefs,
-            graph.table_offsets,
-            graph.scope_offsets,
-            graph.message_offsets,
-            self.pairs,
-            shared,
-        )
-        self.marginals = marginals.copy()
+        shared = np.zeros(len(self.pairs.factor))
+        tree_metric.pair_marginals(self.pairs, self.layout, factor_beliefs, shared)
         order = np.argsort(-shared, kind="stable")
-        self.pair, self.flipped = tree_metric.spanning_forest(
-            order, self.one, self.two, graph.n_variables
+        pair, flipped = tree_metric.spanning_forest(
+            order, self.pairs.one, self.pairs.two, graph.n_variables
         )
+        self.tree = tree_metric.MarkovTree(pair, flipped, marginals.copy(), graph.state_offsets)
 
     def __call__(self, vector: Array) -> Array:
         """The covariance times a vector with one entry per state."""
-        product: Array = tree_metric.covariance_times(
-            vector,
-            self.marginals,
-            self.graph.state_offsets,
-            self.one,
-            self.two,
-            self.pair,
-            self.flipped,
-            self.pair_at,
-            self.pairs,
-        )
+        product: Array = tree_metric.covariance_times(vector, self.pairs, self.tree)
         return product
 
 

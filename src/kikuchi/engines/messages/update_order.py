@@ -6,7 +6,6 @@ Reference: TEH-I16.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,6 +13,7 @@ from numpy.typing import NDArray
 from kikuchi.core.arrays import U4, Array, Ints, Mask
 from kikuchi.core.numerics import segment_sums
 from kikuchi.engines.messages.kernels import forest, walks
+from kikuchi.engines.messages.kernels.tree_newton import FactorSpace, NewtonPlan, NewtonSpace
 from kikuchi.engines.messages.tables import message_layout
 from kikuchi.graphs.factor_graph import FactorGraph
 
@@ -38,7 +38,7 @@ class UpdateOrder:
     core_edge: U4
     core_kind: NDArray[np.uint8]
     core_start: Ints
-    newton_plan: tuple[NDArray[Any], ...]
+    newton_plan: NewtonPlan
     factor_tree: Ints
     variable_tree: Ints
 
@@ -150,7 +150,7 @@ def _newton_plan(
     from_factor: NDArray[np.uint8],
     starts: Ints,
     core: NDArray[np.uint8],
-) -> tuple[NDArray[Any], ...]:
+) -> NewtonPlan:
     """The core for `tree_newton`: its walk, its leaves, and the updates that refresh its messages.
 
     Those are all messages up and then all down, with what the leaves send left as it is.
@@ -158,7 +158,7 @@ def _newton_plan(
     at_leaf = left & (kinds == walks.CLAMPED)
     fresh = np.flatnonzero(~at_leaf)
     fresh = fresh[np.lexsort((fresh, ~left[fresh], tree[fresh]))]
-    return (
+    return NewtonPlan(
         tour,
         left.astype(np.uint8),
         from_factor,
@@ -178,7 +178,7 @@ def _counted(tree: Ints, n_trees: int) -> Ints:
     return np.concatenate([[0], np.cumsum(counts)]).astype(np.int64)
 
 
-def newton_space(graph: FactorGraph) -> tuple[Any, ...]:
+def newton_space(graph: FactorGraph) -> NewtonSpace:
     """Arrays in which `tree_newton` works: by message entry, by edge, and for one factor."""
     entries = int(graph.message_offsets[-1])
     states = graph.cardinalities[graph.scopes].astype(np.int64)
@@ -187,7 +187,7 @@ def newton_space(graph: FactorGraph) -> tuple[Any, ...]:
     wide = np.concatenate([[0], np.cumsum(states * most)])
     rows = int(np.add.reduceat(states, graph.scope_offsets[:-1]).max())
     order = int(np.diff(graph.scope_offsets).max())
-    one_factor = (
+    one_factor = FactorSpace(
         np.zeros(int(np.diff(graph.table_offsets).max())),
         np.zeros((rows, rows)),
         np.zeros((rows, most)),
@@ -198,8 +198,14 @@ def newton_space(graph: FactorGraph) -> tuple[Any, ...]:
         np.zeros(order, dtype=np.int64),
         np.zeros(order, dtype=np.int64),
     )
-    return (
-        *(np.zeros(entries) for _ in range(6)),
+    gradient, tried, step, old, eta, y = np.zeros((6, entries))
+    return NewtonSpace(
+        gradient,
+        tried,
+        step,
+        old,
+        eta,
+        y,
         np.zeros(int(square[-1])),
         square,
         np.zeros(int(wide[-1])),

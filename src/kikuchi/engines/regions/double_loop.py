@@ -42,16 +42,12 @@ class DoubleLoop:
         self.beliefs = beliefs
         regions = beliefs.regions
         n_roots = regions.n_roots
-        self.inner = np.arange(n_roots, len(regions), dtype=np.uint64)
+        inner = np.arange(n_roots, len(regions), dtype=np.uint64)
         above = regions.above
         links = np.flatnonzero((above.items < n_roots) & (above.owners >= n_roots))
-        at = np.bincount(above.owners[links] - n_roots, minlength=len(self.inner))
-        self.at = offsets_of(at).astype(np.uint64)
-        self.inner_links = links.astype(np.uint64)
-        counts = np.diff(self.at).astype(np.float64)
+        at = np.bincount(above.owners[links] - n_roots, minlength=len(inner))
+        counts = at.astype(np.float64)
         counting = regions.counting[n_roots:]
-        self.weight = np.maximum(counting, 0.0)
-        self.concave = np.where(counting < 0.0, -counting / np.maximum(counts, 1.0), 0.0)
         sizes = regions.sizes[n_roots:]
         ends = np.concatenate([[0.0], np.cumsum(counts * sizes)])
         rows = counts.max(initial=0.0) + 1.0
@@ -61,7 +57,14 @@ class DoubleLoop:
             f"the messages between {len(regions)} regions",
             SMALLER,
         )
-        self.message_at = ends.astype(np.uint64)
+        self.around = kernels.InnerRegions(
+            inner,
+            offsets_of(at).astype(np.uint64),
+            links.astype(np.uint64),
+            ends.astype(np.uint64),
+            np.maximum(counting, 0.0),
+            np.where(counting < 0.0, -counting / np.maximum(counts, 1.0), 0.0),
+        )
         self.messages = np.zeros(int(ends[-1]))
         self.work = np.empty((int(counts.max(initial=0)) + 1, beliefs.width))
         self.old = np.empty_like(beliefs.b)
@@ -91,20 +94,7 @@ class DoubleLoop:
     def inner_sweep(self) -> float:
         """Make the roots agree on every inner region once."""
         beliefs = self.beliefs
-        return float(
-            kernels.scale(
-                beliefs.table_at,
-                beliefs.b,
-                self.inner,
-                self.at,
-                self.inner_links,
-                beliefs.links,
-                self.weight,
-                self.message_at,
-                self.messages,
-                self.work,
-            )
-        )
+        return float(kernels.scale(beliefs.links, self.around, beliefs.b, self.messages, self.work))
 
     def moved(self) -> float:
         """Largest change of an inner belief since the tangent was last placed."""
@@ -114,17 +104,7 @@ class DoubleLoop:
     def outer_step(self) -> None:
         """Move the tangent to the present beliefs."""
         beliefs = self.beliefs
-        kernels.relinearise(
-            beliefs.table_at,
-            beliefs.b,
-            self.old,
-            self.inner,
-            self.at,
-            self.inner_links,
-            beliefs.links,
-            self.concave,
-            self.work,
-        )
+        kernels.relinearise(beliefs.links, self.around, beliefs.b, self.old, self.work)
 
 
 class InnerLoopController:

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from kikuchi.core.arrays import U4, U8, Array, Ints, offsets_of
+from kikuchi.core.arrays import U4, Array, Ints, offsets_of
 from kikuchi.core.budget import Budget, Clock, require_time
 from kikuchi.core.errors import ImpossibleEvidenceError
 from kikuchi.core.run import StepAborted
@@ -125,13 +125,11 @@ class RegionBeliefs:
         for begin, end in self._parts(work, _STATES_AT_ONCE):
             layout.add_potentials(
                 self.region_variables,
-                factors.offsets,
-                factors.items,
+                layout.RegionFactors(factors.offsets, factors.items),
                 scope_tables(graph),
                 log_tables,
                 weights,
-                begin,
-                end,
+                (begin, end),
                 self.offsets,
                 out,
             )
@@ -181,7 +179,7 @@ class RegionBeliefs:
     @property
     def links(self) -> kernels.RegionLinks:
         """All pairs of nested regions, as the kernels take them."""
-        return kernels.RegionLinks(self.large, self.small, self.map_at, self.maps)
+        return kernels.RegionLinks(self.table_at, self.large, self.small, self.map_at, self.maps)
 
     def collapsed(self) -> bool:
         """True when a belief that began positive has fallen to the smallest number allowed."""
@@ -212,7 +210,7 @@ class RegionBeliefs:
     def disagreement(self) -> float:
         """Largest difference between a belief and the marginal of a parent's."""
         work = np.empty((1, self.width))
-        return float(kernels.disagreement(self.table_at, self.b, self.edge_link, self.links, work))
+        return float(kernels.disagreement(self.links, self.edge_link, self.b, work))
 
     def marginals(self) -> Array:
         """Marginal of each variable from the smallest region that holds it."""
@@ -240,7 +238,7 @@ class RegionBeliefs:
 
     # ------------------------------------------------------------------ propagate
 
-    def receivers(self) -> tuple[U8, U8]:
+    def message_receivers(self) -> kernels.RegionMessages:
         """For each edge P -> R, links to the beliefs above R that its message enters.
 
         A message into R enters b_Q when R lies in Q but P does not.
@@ -264,7 +262,8 @@ class RegionBeliefs:
             found = places[enters]
             links[listed : listed + len(found)] = found
             listed += len(found)
-        return offsets_of(entered).astype(np.uint64), links[:listed]
+        at = offsets_of(entered).astype(np.uint64)
+        return kernels.RegionMessages(self.edge_link, at, links[:listed])
 
     def propagations(
         self, damping: float, parallel: bool, clock: Clock | None = None
@@ -273,14 +272,14 @@ class RegionBeliefs:
 
         Raises `StepAborted` in the middle of a sweep once the `clock` has expired.
         """
-        receiver_at, receivers = self.receivers()
-        state = (self.table_at, self.b, self.edge_link, self.links, receiver_at, receivers, damping)
+        edges = self.message_receivers()
+        state = (self.links, edges, self.b, damping)
         if parallel:
             work = np.empty((len(self.edge_link) + 1, self.width))
             return (float(kernels.propagate_together(*state, work)) for _ in itertools.count())
         visits, renewals = self.visits()
         work = np.empty((2, self.width))
-        entered = np.diff(receiver_at.astype(np.float64))
+        entered = np.diff(edges.at.astype(np.float64))
         parts = list(self._parts(1.0 + entered[visits], _STATES_AT_ONCE))
 
         def sweep() -> float:

@@ -65,15 +65,13 @@ class PenalisedEnergy:
         beliefs = self.beliefs
         beliefs.b[: self.end][self.alive] = logits
         value = kernels.penalised_energy(
-            beliefs.table_at,
-            beliefs.b,
-            beliefs.log_phi,
-            beliefs.regions.counting,
-            np.uint64(beliefs.regions.n_roots),
-            beliefs.edge_link,
             beliefs.links,
-            self.shares,
+            kernels.RegionEnergy(
+                beliefs.log_phi, beliefs.regions.counting, beliefs.edge_link, self.shares
+            ),
+            np.uint64(beliefs.regions.n_roots),
             self.weight,
+            beliefs.b,
             self.gradient,
             np.empty(beliefs.width),
         )

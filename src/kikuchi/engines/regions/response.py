@@ -106,13 +106,11 @@ class RegionResponse(Response):
         offsets = self.beliefs.table_at.astype(np.int64)
         layout.add_potentials(
             self.beliefs.region_variables,
-            regions.factors.offsets,
-            regions.factors.items,
+            layout.RegionFactors(regions.factors.offsets, regions.factors.items),
             self.factor_tables,
             values,
             self.shares,
-            0,
-            regions.n_roots,
+            (0, regions.n_roots),
             offsets,
             out,
         )
@@ -124,11 +122,10 @@ class RegionResponse(Response):
         z = z.copy()
         messages, common = z[: self.n_messages], z[self.n_messages :]
         change = source.copy()
-        around = (beliefs.table_at, loop.inner, loop.at, loop.inner_links, beliefs.links)
-        kernels.gather(*around, loop.concave, loop.message_at, messages, common, change)
-        held = (loop.weight, loop.message_at, messages, common, change, loop.work)
+        links, around = beliefs.links, loop.around
+        kernels.gather(links, around, messages, common, change)
         for _ in range(inner):
-            kernels.sweep(beliefs.table_at, self.b, *around[1:], *held)
+            kernels.sweep(links, around, self.b, messages, common, change, loop.work)
         return z, change
 
     def _read(self, z: Array, change: Array) -> tuple[Array, Array]:

@@ -24,6 +24,10 @@ from kikuchi.core.numerics import logsumexp
 
 Schedule = Literal["linear", "sigmoid", "dense-start"]
 
+TEMPERED_STARTS = (
+    "reverse chains began at tempered chains, not at exact samples: the upper end is valid only if "
+    "these have mixed"
+)
 _LEAST_EFFECTIVE = 0.05  # fraction of the chains below which an estimate is not reliable
 _LEAST_CHAINS = 5.0  # the same as a number, or half of the chains where these are fewer than ten
 _SIGMAS, _SLACK = 4.0, 0.1  # two estimates of log Z disagree beyond so many errors and nats
@@ -45,8 +49,8 @@ class LogZ:
     certain_lower, certain_upper : the same ends without the approximation (Markov's inequality).
     forward, reverse : log weights of single chains.
     exact_starts : whether the reverse chains began at independent samples of the model. Otherwise
-        they began where long tempered chains ended, and the upper end is only valid if these have
-        mixed.
+        they began where long tempered chains or forward chains ended, and the upper end is only
+        valid if these have mixed; `warnings` states which.
     stopped : why no further chains were run.
     reliable : False where the chains show that they have not found all of the model. The bracket
         must then not be trusted; `warnings` has the reasons.
@@ -131,35 +135,39 @@ def beta_steps(betas: int | ArrayLike, schedule: Schedule = "linear") -> Array:
 
 def bracket(
     base: float,
-    up: Array,
-    down: Array,
+    weights: tuple[Array, Array],
     confidence: float,
     *,
     exact_starts: bool,
     stopped: str,
-    proven: float = -math.inf,
-    ceiling: float = math.inf,
+    certain: tuple[float, float] = (-math.inf, math.inf),
     groups: Sequence[Array] = (),
     doubts: Sequence[str] = (),
+    starts: str = TEMPERED_STARTS,
 ) -> LogZ:
-    """Return the bracket of chains with log weights `up` (forward) and `down` (reverse).
+    """Return the bracket of chains with these log weights.
 
     Parameters
     ----------
     base : log Z of the base.
-    up, down : log weights; `down` may be empty.
+    weights : log weights of the forward chains and of the reverse ones, which may be empty.
     confidence : probability that log Z is to be in the bracket.
     exact_starts : whether reverse chains began at independent samples of the model.
     stopped : why no further chains were run.
-    proven, ceiling : lower and upper bounds on log Z that hold for certain.
-    groups : the parts of `down` that began in different ways. The largest of their upper ends is
-        taken, as chains that do not mix agree only by chance.
+    certain : lower and upper bound on log Z that hold for certain.
+    groups : the parts of the reverse chains that began in different ways. The largest of their
+        upper ends is taken, as chains that do not mix agree only by chance.
     doubts : what makes the starts of the reverse chains doubtful.
+    starts : how reverse chains began that did not begin at exact samples, and what the upper end
+        then depends on.
 
-    >>> found = bracket(1.0, np.zeros(99), np.zeros(99), 0.95, exact_starts=True, stopped="batches")
+    >>> even = (np.zeros(99), np.zeros(99))
+    >>> found = bracket(1.0, even, 0.95, exact_starts=True, stopped="batches")
     >>> round(found.lower, 2), found.estimate, round(found.upper, 2)
     (0.97, 1.0, 1.03)
     """
+    up, down = weights
+    proven, ceiling = certain
     outside = 0.5 * (1.0 - confidence) if len(down) else 1.0 - confidence
     forward = WeightMean(up, outside)
     reasons = forward.doubts("forward")
@@ -174,10 +182,7 @@ def bracket(
         certain_upper = base - min(part.certain_low for part in backward)
         estimate = base + acceptance_ratio(up, down)
         if not exact_starts:
-            notes.append(
-                "reverse chains began at tempered chains, not at exact samples: the upper end is "
-                "valid only if these have mixed"
-            )
+            notes.append(starts)
         if upper < lower and exact_starts and proven <= upper:  # both ends miss, by chance
             lower, upper = upper, lower
         elif upper < lower:

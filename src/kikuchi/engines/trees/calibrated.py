@@ -168,12 +168,12 @@ class CalibratedTree:
         graph, conditioned = self._original, self.plan.conditioned
         asked = [graph.index(v) for v in variables]
         if len(set(asked)) != len(asked):
-            raise ModelError(f"joint: a variable is asked twice in {list(variables)}")
+            raise ModelError(f"joint: a variable is repeated in {list(variables)}")
         number = {int(v): k for k, v in enumerate(conditioned.variables)}
         free = [number[v] for v in asked if v in number]
         shape = tuple(int(graph.cardinalities[v]) for v in asked)
         needed = 8 * math.prod(shape)
-        self.budget.require_bytes(needed, f"the joint of {len(asked)} variables", "ask for fewer")
+        self.budget.require_bytes(needed, f"the joint of {len(asked)} variables", "request fewer")
         table = np.zeros(shape)
         where = tuple(conditioned.observed.get(v, slice(None)) for v in asked)
         with loops_for(graph):

@@ -1,4 +1,4 @@
-"""Compiled loops of `appearances`: forests, how they hang from roots, and flows between them."""
+"""Compiled loops of `appearances`: forests, their orientations, and flows."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _TINY = 1e-14
 
 @njit(cache=True, error_model="numpy")
 def grow_forest(scope_offsets, scopes, n, order, chosen):
-    """Take factors in `order` whose variables are in different trees so far."""
+    """Add factors in `order` whose variables are still in different trees."""
     above = np.arange(n)
     for position in range(order.size):
         a = order[position]
@@ -32,9 +32,10 @@ def grow_forest(scope_offsets, scopes, n, order, chosen):
 
 @njit(cache=True, error_model="numpy")
 def hang(scope_offsets, scopes, variable_offsets, variable_edges, edge_factors, chosen, parents):
-    """Probability that each variable is the parent of each chosen factor, the root being uniform.
+    """Compute the probability that each variable is the parent of each chosen factor, for a uniform
+    root.
 
-    That is the share of the tree's variables that lie on the variable's side of the factor.
+    It is the fraction of the variables of the tree on the variable's side of the factor.
     """
     n = variable_offsets.size - 1
     order = np.empty(n, np.int64)
@@ -120,10 +121,10 @@ def selected_inverse(indptr, indices, lower, diagonal, out, out_diagonal):
 
 @njit(cache=True, error_model="numpy")
 def push_away(root, capacity, starts, slots, other, share, load, spare_at, reached, through):
-    """Move load from `root` to where there is room, along edges that bear it; answers the rest.
+    """Push excess flow from `root` along residual edges; return the remaining excess.
 
     Slot 2e is edge e seen from its first end, 2e + 1 from its second; `share[slot]` is the part of
-    the edge's weight that its end bears. On return `reached` marks all that could be reached.
+    the edge's weight assigned to its end. On return `reached` marks all reachable variables.
     """
     n = load.size
     queue = np.empty(n, np.int64)
@@ -167,9 +168,9 @@ def push_away(root, capacity, starts, slots, other, share, load, spare_at, reach
 
 @njit(cache=True, error_model="numpy")
 def orient(roots, starts, slots, other, share, load, tolerance, mean, reached):
-    """Average over roots of a split of every edge's weight in which no end bears more than 1, the
-    root nothing. Answers a root for which there is none (then `reached` is a set whose edges weigh
-    too much), or -1.
+    """Average, over roots, a split of every edge's weight in which no variable receives more than 1
+    and the root nothing. Returns a root without such a split (then `reached` is a violating set),
+    or -1.
     """
     n = load.size
     spare_at = np.ones(n)

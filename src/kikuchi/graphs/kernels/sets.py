@@ -13,7 +13,7 @@ _HASH = np.uint64(1099511628211)
 def subsets(items, at, rarest, holder_at, holders, large_items, large_at, first, last, rows, cols):
     """Pairs of sets `first` to `last` with the large sets that contain them; how many there are.
 
-    Looks at the large sets that hold the rarest member of each. Counts only where `rows` is empty.
+    Examines the large sets that contain the rarest member of each. Only counts if `rows` is empty.
     """
     count = 0
     for i in range(first, last):
@@ -41,7 +41,7 @@ def subsets(items, at, rarest, holder_at, holders, large_items, large_at, first,
 
 @planner
 def _slot(items, begin, end, at, slots):
-    """Where a set stands in a table of sets, or the empty place where it should stand."""
+    """Return the slot of a set in a hash table of sets, or the empty slot for it."""
     mixed = np.uint64(end - begin)
     for k in range(begin, end):
         mixed = (mixed ^ np.uint64(items[k])) * _HASH
@@ -63,17 +63,18 @@ def _slot(items, begin, end, at, slots):
 
 @planner
 def enter(items, at, count, slots):
-    """Enter sets into an empty table of sets."""
+    """Insert sets into an empty hash table of sets."""
     for i in range(count):
         slots[_slot(items, at[i], at[i + 1], at, slots)] = i
 
 
 @planner
 def cut(items, at, count, row, n_roots, holder_at, holders, n_essential, slots, marks, pairs):
-    """Add intersections of sets from `row` on with roots that they meet but do not lie in.
+    """Add intersections of sets from `row` on with roots that they overlap but are not contained
+    in.
 
-    The roots are the first sets. Goes on until the sets end, `pairs` were looked at or there may be
-    too little room. Answers the number of sets, and the row to go on with.
+    The roots are the first sets. Stops at the end of the sets, after `pairs` pairs, or when space
+    may run out. Returns the number of sets, and the row to continue with.
     """
     while row < count and pairs > 0:
         begin, end = at[row], at[row + 1]

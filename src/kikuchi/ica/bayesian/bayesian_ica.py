@@ -19,6 +19,7 @@ from kikuchi.core.interrupts import safe_interrupts
 from kikuchi.core.options import option
 from kikuchi.core.seeds import generator
 from kikuchi.engines.loops.iterate import iterate
+from kikuchi.ica import kinds
 from kikuchi.ica.bayesian.search import PruningSearch, SearchOptions
 from kikuchi.ica.bayesian.sources import Mixing, Mixtures, source_posterior, tuples_of
 from kikuchi.ica.bayesian.updates import Hyperpriors
@@ -49,7 +50,7 @@ class BayesianICA(IcaEstimator):
         Precision of every column that was tried, kept ones first: a large one is off.
     relevance_history_
         Relevances after each update of them, before any source was removed.
-    n_sources_
+    n_components_
         Number of sources that are left.
     noise_variance_, mean_, bound_, trace_, converged_, stopped_, warnings_, mixtures_
         What the names say; the bound is in nats and comparable between numbers of sources.
@@ -57,15 +58,16 @@ class BayesianICA(IcaEstimator):
     >>> rng = np.random.default_rng(0)
     >>> sources = rng.standard_normal((300, 2)) * rng.choice([1.0, 7.0], (300, 2))
     >>> mixed = sources @ rng.standard_normal((2, 3)) + 0.1 * rng.standard_normal((300, 3))
-    >>> ica = BayesianICA(n_sources=3).fit(mixed)
-    >>> ica.n_sources_, ica.transform(mixed).shape
+    >>> ica = BayesianICA(n_components=3).fit(mixed)
+    >>> ica.n_components_, ica.transform(mixed).shape
     (2, (300, 2))
     """
 
-    n_sources: int | None = option(
+    kind = kinds.BAYESIAN
+    n_components: int | None = option(
         None, "Largest number of sources; none takes one per sensor, 5 at most.", low=1
     )
-    sources: str | Sequence[Any] = option(
+    prior: str | Sequence[Any] = option(
         "heavy-tailed",
         'Density of every source: "heavy-tailed" (weights .5, .3, .2, variances .25, 1, 4), '
         '"sparse" (variances 1 and 50), "bimodal" (means -1 and 1), "gaussian" (then only '
@@ -74,10 +76,10 @@ class BayesianICA(IcaEstimator):
     _: KW_ONLY
     adapt: bool = option(
         False,
-        "Learn the density of each source as well, beginning with `sources`; densities that are "
+        "Learn the density of each source as well, beginning with `prior`; densities that are "
         "wrong keep phantom sources alive.",
     )
-    prune: Literal["bound", "relevance", "none"] = option(
+    pruning: Literal["bound", "relevance", "none"] = option(
         "bound",
         "bound removes the least relevant source as long as the bound gains by it, relevance "
         "removes sources whose column has shrunk to its prior, none keeps all.",
@@ -98,11 +100,11 @@ class BayesianICA(IcaEstimator):
     mean_precision: float = option(
         1e-3, "Precision of the prior of the mean of each sensor.", above=0, below=math.inf
     )
-    restarts: int = option(
+    n_init: int = option(
         1, "Starts: principal components, then random rotations; the best bound wins.", low=1
     )
     max_iter: int = option(50, "Largest number of updates of the hyperparameters.", low=1)
-    inner_iterations: int = option(
+    inner_max_iter: int = option(
         100, "Largest number of sweeps over sources, mixing and mean before each of them.", low=1
     )
     tol: float = option(
@@ -125,8 +127,8 @@ class BayesianICA(IcaEstimator):
         n_sources = self._wanted_sources(samples.shape[1])
         centre, unit = self._unit_of(samples)
         data = ((samples - centre) / unit).T
-        tuples_of(n_sources, Mixtures.shared(self.sources, 1).means.shape[1])
-        names = ("sources", "adapt", "prune", "restarts", "max_iter", "inner_iterations", "tol")
+        tuples_of(n_sources, Mixtures.shared(self.prior, 1).means.shape[1])
+        names = ("prior", "adapt", "pruning", "n_init", "max_iter", "inner_max_iter", "tol")
         options = SearchOptions(
             **{name: getattr(self, name) for name in names},
             hyperpriors=Hyperpriors(*relevance_prior, *noise_prior, self.mean_precision),
@@ -145,12 +147,12 @@ class BayesianICA(IcaEstimator):
 
     def _wanted_sources(self, n_sensors: int) -> int:
         self.warnings_ = []
-        if self.n_sources is not None:
-            return int(self.n_sources)
+        if self.n_components is not None:
+            return int(self.n_components)
         if n_sensors > _MOST_DEFAULT_SOURCES:
             self.warnings_.append(
                 f"looked for {_MOST_DEFAULT_SOURCES} sources in {n_sensors} sensors; "
-                "set n_sources to look for more"
+                "set n_components to look for more"
             )
         return min(n_sensors, _MOST_DEFAULT_SOURCES)
 
@@ -173,7 +175,7 @@ class BayesianICA(IcaEstimator):
             np.array(search.history.now).reshape(-1, search.n_sources) / unit**2
         )
         self.prior_relevance_ = posterior.prior_relevance / unit**2
-        self.n_sources_ = len(order)
+        self.n_components_ = len(order)
         self.mean_ = centre + unit * posterior.mean
         self.noise_variance_ = unit**2 / posterior.beta
         self.components_ = np.ascontiguousarray(np.linalg.pinv(self.mixing_))
@@ -191,27 +193,31 @@ class BayesianICA(IcaEstimator):
         """Log density of each row of `X` with mixing, mean and noise at their posterior means."""
         check_is_fitted(self)
         samples = checked_samples(self, X, reset=False)
-        mixing = Mixing(self.mixing_, np.zeros((self.n_sources_,) * 2), 1.0 / self.noise_variance_)
+        none = np.zeros((self.n_components_, self.n_components_))
+        mixing = Mixing(self.mixing_, none, 1.0 / self.noise_variance_)
         posterior = source_posterior((samples - self.mean_).T, mixing, self.mixtures_)
         noise = math.log(2 * math.pi * self.noise_variance_)
         return np.asarray(posterior.log_z - 0.5 * samples.shape[1] * noise)
 
-    def sample(self, n_samples: int = 1, random_state: Any = None) -> tuple[Array, Array]:
-        """`n_samples` new rows of sensor values and the sources that made them; `random_state` is
-        the seed.
+    def sample(
+        self, n_samples: int = 1, *, random_state: Any = None, return_latents: bool = False
+    ) -> Any:
+        """Draw `n_samples` rows of sensor values with the seed `random_state`; with
+        `return_latents` the pair of rows and the sources (n_samples, sources) that made them.
         """
         check_is_fitted(self)
         if not isinstance(n_samples, int | np.integer) or n_samples < 1:
             raise DataError(f"sample: at least 1 sample is needed, got {n_samples!r}")
         rng = generator(random_state)
-        sources = np.empty((n_samples, self.n_sources_))
+        sources = np.empty((n_samples, self.n_components_))
         mixtures = self.mixtures_
-        for i in range(self.n_sources_):
+        for i in range(self.n_components_):
             chosen = rng.choice(mixtures.means.shape[1], n_samples, p=mixtures.weights[i])
             spread = np.sqrt(mixtures.variances[i, chosen])
             sources[:, i] = mixtures.means[i, chosen] + spread * rng.standard_normal(n_samples)
         noise = rng.standard_normal((n_samples, len(self.mean_)))
-        return self.inverse_transform(sources) + math.sqrt(self.noise_variance_) * noise, sources
+        rows = self.inverse_transform(sources) + math.sqrt(self.noise_variance_) * noise
+        return (rows, sources) if return_latents else rows
 
     # ------------------------------------------------------------------ files
 
@@ -224,7 +230,7 @@ class BayesianICA(IcaEstimator):
         "mixtures/means": "sources components",
         "mixtures/variances": "sources components",
     }
-    file_values: ClassVar[Mapping[str, type]] = {"n_sources_": int, "noise_variance_": float}
+    file_values: ClassVar[Mapping[str, type]] = {"n_components_": int, "noise_variance_": float}
     positive: ClassVar[tuple[str, ...]] = ("mixtures/variances",)
 
     def _fitted_state(self) -> tuple[Arrays, dict[str, Any], dict[str, Any]]:
@@ -236,8 +242,8 @@ class BayesianICA(IcaEstimator):
     ) -> None:
         super()._restore_state(arrays, facts, about)
         self.mixtures_ = Mixtures(**part(arrays, "mixtures"))
-        if self.n_sources_ != self.mixing_.shape[1] or not 0 < self.noise_variance_ < math.inf:
-            raise DataError("its n_sources_ or noise_variance_ is not that of its arrays")
+        if self.n_components_ != self.mixing_.shape[1] or not 0 < self.noise_variance_ < math.inf:
+            raise DataError("its n_components_ or noise_variance_ is not that of its arrays")
         if not np.allclose(self.mixtures_.weights.sum(axis=1), 1):
             raise DataError("its array mixtures/weights has rows that do not sum to 1")
 

@@ -26,12 +26,12 @@ _FIRST_NOISE = 0.1  # of the variance of the data
 class SearchOptions:
     """What the search may do; the names are those of the estimator."""
 
-    sources: object
+    prior: object
     adapt: bool
-    prune: str
-    restarts: int
+    pruning: str
+    n_init: int
     max_iter: int
-    inner_iterations: int
+    inner_max_iter: int
     tol: float
     hyperpriors: Hyperpriors
 
@@ -121,8 +121,7 @@ class PruningSearch(Rounds):
             fit.sweeps += 1
             self.done += 1
             fit.over = (
-                fit.sweeps == self.options.inner_iterations
-                or fit.bound - last <= self._smallest_gain
+                fit.sweeps == self.options.inner_max_iter or fit.bound - last <= self._smallest_gain
             )
             return Step(self.done, objective=max(fit.bound, fit.floor))
         if self._reported:
@@ -140,12 +139,12 @@ class PruningSearch(Rounds):
             return False
         if self.current.value is not None:
             return True
-        if self.stage < self.options.restarts:
+        if self.stage < self.options.n_init:
             self.current.value = self._start(self.stage)
             return True
-        if self.options.prune == "relevance":
+        if self.options.pruning == "relevance":
             self._drop_shrunken()
-        if self.options.prune != "bound" or self.best.now.weights.shape[1] == 1:
+        if self.options.pruning != "bound" or self.best.now.weights.shape[1] == 1:
             self._finished = True
             return False
         self.current.value = self.best.now.without(self._weakest)
@@ -177,7 +176,7 @@ class PruningSearch(Rounds):
             if posterior.weights.shape[1] == self.n_sources:
                 self.history.value = self.current_history.now
         self.current.value, self.rounds, self.current_history.value = None, 0, []
-        if self.stage < self.options.restarts:
+        if self.stage < self.options.n_init:
             self.stage += 1
         elif better:
             self.dropped.insert(0, relevance)
@@ -195,7 +194,7 @@ class PruningSearch(Rounds):
 
     def _start(self, number: int) -> BayesianPosterior:
         """Principal components scaled to sources of their prior variance, rotated if not first."""
-        mixtures = Mixtures.shared(self.options.sources, self.n_sources)
+        mixtures = Mixtures.shared(self.options.prior, self.n_sources)
         centred = self.data - self.data.mean(axis=1, keepdims=True)
         base, size, _ = np.linalg.svd(centred, full_matrices=False)
         rank = min(self.n_sources, len(size))

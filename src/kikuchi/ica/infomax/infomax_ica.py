@@ -19,6 +19,7 @@ from kikuchi.core.interrupts import safe_interrupts
 from kikuchi.core.options import option
 from kikuchi.core.seeds import generator
 from kikuchi.engines.loops.iterate import iterate
+from kikuchi.ica import kinds
 from kikuchi.ica.estimator import IcaEstimator
 from kikuchi.ica.infomax.ascent import CausalAscent, InfomaxAscent, OvercompleteAscent, SquareAscent
 from kikuchi.ica.infomax.densities import find_density
@@ -61,14 +62,15 @@ class InfomaxICA(IcaEstimator):
     (True, (2, 2))
     """
 
-    n_sources: int | None = option(
+    kind = kinds.INFOMAX
+    n_components: int | None = option(
         None,
         "Number of sources; none takes one per sensor, fewer keep the strongest principal "
         "components.",
         low=1,
     )
     _: KW_ONLY
-    density: Literal["logistic", "sech", "cauchy", "bimodal", "auto"] = option(
+    prior: Literal["logistic", "sech", "cauchy", "bimodal", "auto"] = option(
         "logistic",
         "Density of the sources: logistic, sech, cauchy (heavy tails), bimodal (sub-Gaussian), or "
         "auto, which begins with sech and gives each output the kind for which it is stable.",
@@ -103,7 +105,7 @@ class InfomaxICA(IcaEstimator):
         self.mean_ = samples.mean(axis=0)
         centred = (samples - self.mean_).T
         n_sensors = len(centred)
-        n_sources = n_sensors if self.n_sources is None else int(self.n_sources)
+        n_sources = n_sensors if self.n_components is None else int(self.n_components)
         self.overcomplete_ = n_sources > n_sensors
         file = fit_store(self, samples)
         if self.overcomplete_ and self.view == "causal":
@@ -129,9 +131,9 @@ class InfomaxICA(IcaEstimator):
         rng = generator(self.random_state)
         ascent: SquareAscent | OvercompleteAscent
         if self.overcomplete_:
-            ascent = OvercompleteAscent(data, n_sources, rng, self.density)
+            ascent = OvercompleteAscent(data, n_sources, rng, self.prior)
         else:
-            ascent = SquareAscent(data, rng, self.density, self.solver, self.tol)
+            ascent = SquareAscent(data, rng, self.prior, self.solver, self.tol)
         offset = 0.0  # of a change of coordinates, which exists if no direction was left out
         if len(data) == len(centred):
             offset = float(np.linalg.slogdet(whitener)[1])
@@ -142,7 +144,7 @@ class InfomaxICA(IcaEstimator):
         if isinstance(ascent, SquareAscent) and len(ascent.unstable()):
             self.warnings_.append(
                 "some outputs do not fit their density (sub-Gaussian under a super-Gaussian one or "
-                "the reverse): such sources stay mixed; use density='auto'"
+                "the reverse): such sources stay mixed; use prior='auto'"
             )
 
     def _fit_causal(self, centred: Array, n_sources: int, file: StateFile | None) -> None:
@@ -158,13 +160,13 @@ class InfomaxICA(IcaEstimator):
         if idle.size:
             names = ", ".join(map(str, idle))
             self.warnings_.append(
-                f"collapsed: always 0, with columns where they began, are sources {names}; ask for "
-                "fewer sources or give less noise"
+                f"collapsed: always 0, with columns where they began, are sources {names}; "
+                "request fewer sources or give less noise"
             )
             self.converged_ = False
         alike = np.abs(np.triu(self.mixing_.T @ self.mixing_, 1))
         if (alike > _ALIKE).any():
-            self.warnings_.append("two columns have become one: ask for fewer sources")
+            self.warnings_.append("two columns have become one: request fewer sources")
 
     # ------------------------------------------------------------------ using
 
@@ -181,7 +183,7 @@ class InfomaxICA(IcaEstimator):
         check_is_fitted(self)
         if len(self.components_) != self.n_features_in_:
             raise MethodError(
-                f"InfomaxICA: a density of the data needs as many sources as sensors, got "
+                "InfomaxICA: a density of the data needs as many sources as sensors, got "
                 f"{len(self.components_)} sources and {self.n_features_in_} sensors"
             )
         densities = [find_density(name) for name in self.densities_]
@@ -216,7 +218,7 @@ def _whitener(centred: Array, count: int) -> Array:
         few = " (there are fewer samples than sensors)" if n_samples <= n_sensors else ""
         raise DataError(
             f"InfomaxICA: the data vary in {rank} directions only{few}; "
-            f"set n_sources to {rank} or fewer"
+            f"set n_components to {rank} or fewer"
         )
     return np.asarray((vectors / np.sqrt(values)).T)
 

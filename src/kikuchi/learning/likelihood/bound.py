@@ -65,7 +65,7 @@ class MeanFieldMinusTrw(Learner):
     tol: float = option(1e-5, "largest slope to stop at", low=0)
     max_iter: int = option(500, "most steps of the ascent", low=1)
     inner_tol: float = option(1e-11, "largest change of a message or probability inside", above=0)
-    inner_iterations: int = option(2000, "most sweeps of messages or mean field per step", low=1)
+    inner_max_iter: int = option(2000, "most sweeps of messages or mean field per step", low=1)
     noise: float = option(0.1, "random numbers added where tables say nothing", low=0)
     seed: int = option(0, "seed of the noise, the mean field and the forests", low=0)
 
@@ -153,7 +153,7 @@ class HiddenRows:
         self.n_rows = data.n_rows
         self.weights = data.weights / data.total
         self.tol = learner.inner_tol
-        self.temperatures = np.ones(learner.inner_iterations)
+        self.temperatures = np.ones(learner.inner_max_iter)
         n_states = int(graph.state_offsets[-1])
         run.clock.budget.require_bytes(
             3 * 8 * n_states * data.n_rows,

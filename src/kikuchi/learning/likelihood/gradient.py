@@ -59,13 +59,13 @@ class GradientML(Learner):
         "beliefs", "pairs of the free phase: the method's beliefs, or its linear response"
     )
     clamped: str = option("auto", "clamped phase of missing cells: auto, exact or a method")
-    optimiser: Literal["lbfgs", "adam", "sgd"] = option("lbfgs", "how the objective is maximised")
+    solver: Literal["lbfgs", "adam", "sgd"] = option("lbfgs", "how the objective is maximised")
     l1: float = option(0.0, "weight of the sum of |theta|, against the mean of a row", low=0)
     l2: float = option(0.0, "weight of half the sum of theta^2, against a row's mean", low=0)
     learning_rate: float = option(0.05, "step of adam and sgd", above=0)
     decay: float = option(0.0, "adam and sgd: the rate is divided by 1 + decay * epoch", low=0)
     batch: int | None = option(None, "rows in a step of adam and sgd; all by default", low=1)
-    epochs: int = option(500, "steps of lbfgs, passes over the rows of adam and sgd", low=1)
+    max_iter: int = option(500, "steps of lbfgs, passes over the rows of adam and sgd", low=1)
     tol: float = option(1e-6, "largest component of the gradient at convergence", low=0)
     memory: int = option(10, "pairs of steps that lbfgs remembers", low=1)
     precision: float = option(
@@ -83,14 +83,14 @@ class GradientML(Learner):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.l1 and self.optimiser == "adam":
-            raise MethodError("learner gradient: l1 needs optimiser lbfgs or sgd")
-        if self.batch is not None and self.optimiser == "lbfgs":
-            raise MethodError("learner gradient: batch needs optimiser adam or sgd")
-        if self.correlations == "response" and self.optimiser == "lbfgs":
+        if self.l1 and self.solver == "adam":
+            raise MethodError("learner gradient: l1 needs solver lbfgs or sgd")
+        if self.batch is not None and self.solver == "lbfgs":
+            raise MethodError("learner gradient: batch needs solver adam or sgd")
+        if self.correlations == "response" and self.solver == "lbfgs":
             raise MethodError(
                 "learner gradient: correlations=response is no gradient of an objective, which "
-                "lbfgs needs; use optimiser adam or sgd"
+                "lbfgs needs; use solver adam or sgd"
             )
         check_methods((self.inference, self.clamped), self.on_divergence)
 
@@ -107,7 +107,7 @@ class GradientML(Learner):
             on_divergence=self.on_divergence,
             response=self.correlations == "response",
         )
-        if self.optimiser == "lbfgs":
+        if self.solver == "lbfgs":
             learned, theta = self._quasi_newton(likelihood, parameters, run)
         else:
             learned, theta = self._stochastic(likelihood, parameters, run)
@@ -132,14 +132,14 @@ class GradientML(Learner):
             accepted=lambda tables: likelihood.follow(),
             beside=likelihood,
         )
-        learned = ascent.maximise(run, tol=self.tol, limit=self.epochs)
+        learned = ascent.maximise(run, tol=self.tol, limit=self.max_iter)
         return learned, ascent.point
 
     def _stochastic(
         self, likelihood: Likelihood, parameters: Parameters, run: FitRun
     ) -> tuple[Learned, Array]:
         graph, data = likelihood.graph, likelihood.data
-        kind = Adam if self.optimiser == "adam" else Sgd
+        kind = Adam if self.solver == "adam" else Sgd
         done, learned = LikelihoodRule(self, likelihood).train(
             GraphModel(graph, self.ties, self.features),
             data,

@@ -386,7 +386,7 @@ class Likelihood(State):
         if np.isnan(value):
             raise MethodError(
                 f"{self.engines[-1].methods[0].text} gives no log Z, which lbfgs needs; "
-                "use optimiser=adam, or bp, mf or jt inside"
+                "use solver=adam, or bp, mf or jt inside"
             )
         return value, gradient
 

@@ -80,7 +80,7 @@ class Surrogate(Learner):
     tol: float = option(1e-6, "largest slope to stop at", low=0)
     max_iter: int = option(500, "most steps of the ascent", low=1)
     inner_tol: float = option(1e-12, "largest change of a message to stop at", above=0)
-    inner_iterations: int = option(2000, "most sweeps over the messages for one step", low=1)
+    inner_max_iter: int = option(2000, "most sweeps over the messages for one step", low=1)
     seed: int = option(0, "seed of the random forests of larger factors", low=0)
 
     def _fit(self, graph: FactorGraph, data: Data, run: FitRun) -> Learned:
@@ -166,7 +166,7 @@ class WarmEnergy:
     ) -> None:
         self.graph, self.clock, self.learner = graph, clock, learner
         self.tol: float = learner.inner_tol
-        self.limit: int = learner.inner_iterations
+        self.limit: int = learner.inner_max_iter
         self.appearances = None if kind == "bethe" else appearances(graph, clock, learner.seed)
         self.weights = (
             np.ones(graph.n_factors) if self.appearances is None else self.appearances.weights

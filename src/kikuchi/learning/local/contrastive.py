@@ -65,11 +65,11 @@ class ContrastiveLearner(Learner):
     objective_name: ClassVar[str] = "pseudo-log-likelihood per row"
 
     sweeps: int = option(1, "Gibbs sweeps of the chains before each update (k of CD-k)", low=1)
-    epochs: int = option(60, "passes over the rows", low=1)
+    max_iter: int = option(60, "passes over the rows", low=1)
     batch: int = option(100, "rows of each update", low=1)
-    learning_rate: float = option(0.1, "first rate of the updates", above=0)
+    learning_rate: float = option(0.1, "initial learning rate", above=0)
     decay: float = option(0.05, "the rate is divided by 1 + decay times the epoch", low=0)
-    momentum: float = option(0.5, "fraction of the last update that is kept", low=0, below=1)
+    momentum: float = option(0.5, "momentum", low=0, below=1)
     l1: float = option(0.0, "penalty on the sizes of log-weights", low=0)
     l2: float = option(0.0, "penalty on the squares of log-weights (half of their sum)", low=0)
     ties: str | None = option(None, "factors that share a table, such as 0-3;4-7, or shape")
@@ -117,7 +117,7 @@ class ContrastiveLearner(Learner):
         if done.stopped == "epochs":
             learned.warnings.append(
                 f"the moments of the chains still differ from the data's by {residual:.2g} on "
-                "average; use more epochs or another learning_rate"
+                "average; raise max_iter or try another learning_rate"
             )
         if np.isneginf(graph.log_tables).any():
             learned.warnings.append(
@@ -137,7 +137,7 @@ class ContrastiveDivergence(ContrastiveLearner):
     >>> import kikuchi as kk
     >>> pair = kk.FactorGraph([2, 2], [((0, 1), np.ones(4))])
     >>> rows = [[0, 0]] * 40 + [[1, 1]] * 40 + [[0, 1]] * 20
-    >>> fit = ContrastiveDivergence(epochs=20).fit(pair, rows)
+    >>> fit = ContrastiveDivergence(max_iter=20).fit(pair, rows)
     >>> bool(fit.graph.table(0)[0, 0] > fit.graph.table(0)[0, 1])
     True
     """
@@ -185,7 +185,7 @@ class BriefGibbs(ContrastiveLearner):
 
     name: ClassVar[str] = "brief-gibbs"
 
-    restart: bool = option(False, "begin at one fixed state each time instead")
+    restart: bool = option(False, "begin at one fixed state each time")
 
     def _rule(self) -> SampledRule:
         return BriefGibbsRule(clamped=self.hidden_sweeps, k=self.sweeps, restart=self.restart)

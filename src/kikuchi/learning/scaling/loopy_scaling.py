@@ -212,8 +212,8 @@ class _Sweeps:
         return kernels.Links(
             engine.table_at,
             engine.edge_link,
-            *engine.links,
-            *engine.receivers(),
+            *engine.links[1:],
+            *engine.message_receivers()[1:],
             factors_at=offsets_of(np.bincount(homes, minlength=n)).view(np.uint64),
             factors=np.argsort(homes, kind="stable").astype(np.uint64),
         )

@@ -12,8 +12,8 @@ from kikuchi.core.errors import DataError, MethodError
 from kikuchi.core.log import warn_caller
 from kikuchi.core.methods import constructor
 from kikuchi.core.options import option
-from kikuchi.core.seeds import Seed, generator
 from kikuchi.engines.loops.state import State
+from kikuchi.temporal import kinds
 from kikuchi.temporal.base import ChainEstimator, Fitted, total_log_likelihood
 from kikuchi.temporal.chains.emissions import add, variance_floor
 from kikuchi.temporal.chains.exact import exact_chains
@@ -32,6 +32,7 @@ from kikuchi.temporal.chains.structured import (
     check_complete,
     mean_field_chains,
 )
+from kikuchi.temporal.covariances import covariance_structure
 from kikuchi.temporal.sequences import Sequences, check_steps
 from kikuchi.training.checkpoint import Arrays
 
@@ -98,27 +99,28 @@ class FactorialHMM(ChainEstimator, Fitted[HiddenChains]):
 
     >>> rng = np.random.default_rng(0)
     >>> a, b = np.repeat([0, 1, 0, 1], 50), np.tile([0, 0, 0, 1, 1], 40)
-    >>> Y = 3.0 * a[:, None] + 1.0 * b[:, None] + 0.2 * rng.normal(size=(200, 1))
-    >>> chains = FactorialHMM(chains=(2, 2), random_state=0).fit(Y)
-    >>> s = chains.smooth(Y)
-    >>> exact = chains.smooth(Y, method="exact")
+    >>> X = 3.0 * a[:, None] + 1.0 * b[:, None] + 0.2 * rng.normal(size=(200, 1))
+    >>> chains = FactorialHMM(n_states=(2, 2), random_state=0).fit(X)
+    >>> s = chains.smooth(X)
+    >>> exact = chains.smooth(X, method="exact")
     >>> [p.shape for p in s.probabilities], bool(s.log_likelihood < exact.log_likelihood + 1e-9)
     ([(200, 2), (200, 2)], True)
 
     Reference: HOJ-X1, HOJ-M5, LAW-I24.
     """
 
+    kind = kinds.FACTORIAL
     file_kind: ClassVar[str] = "factorial-markov"
 
-    chains: tuple[int, ...] | list[int] = option((2, 2), "Number of states of each chain.")
+    n_states: tuple[int, ...] | list[int] = option((2, 2), "Number of states of each chain.")
     _: KW_ONLY
     emission: Literal["gaussian", "categorical"] = option(
         "gaussian", "Outputs: gaussian (sums over chains) or categorical (a table)."
     )
-    covariance: Literal["full", "diagonal", "isotropic"] = option(
-        "full", "Covariance of Gaussian outputs: full, diagonal or isotropic."
+    covariance_type: Literal["full", "diag", "spherical"] = option(
+        "full", "Covariance of Gaussian outputs: full, diag or spherical."
     )
-    restarts: int = option(8, "Random starts, of which the best after a few steps is kept.", low=1)
+    n_init: int = option(8, "Random starts, of which the best after a few steps is kept.", low=1)
     start: HiddenChains | None = option(None, "Parameters before learning; by default random.")
 
     # ------------------------------------------------------------------ making
@@ -132,7 +134,7 @@ class FactorialHMM(ChainEstimator, Fitted[HiddenChains]):
         return super()._given(model, columns)
 
     def _chain_lags(self) -> tuple[int, ...]:
-        return (1,) * len(self.chains)
+        return (1,) * len(self.n_states)
 
     def _check_lags(self, model: HiddenChains) -> None:
         if model.lags != self._chain_lags():
@@ -140,9 +142,9 @@ class FactorialHMM(ChainEstimator, Fitted[HiddenChains]):
 
     def _check_options(self) -> None:
         super()._check_options()
-        sizes = list(self.chains)
+        sizes = list(self.n_states)
         if not sizes or any(not isinstance(k, int | np.integer) or k < 1 for k in sizes):
-            raise MethodError(f"chains are whole numbers of states, at least 1 each, got {sizes}")
+            raise MethodError(f"n_states are whole numbers of states, at least 1 each, got {sizes}")
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
@@ -151,9 +153,9 @@ class FactorialHMM(ChainEstimator, Fitted[HiddenChains]):
 
     # ------------------------------------------------------------------ learning
 
-    def _learn(self, Y: Any, method: str) -> Self:
+    def _learn(self, X: Any, method: str) -> Self:
         self._check_options()
-        sequences = self._sequences(Y, reset=True)
+        sequences = self._sequences(X, reset=True)
         self._floor = variance_floor(sequences.stacked())
         self._memory = _Memory({})
         try:
@@ -164,18 +166,18 @@ class FactorialHMM(ChainEstimator, Fitted[HiddenChains]):
     def _begin(self, sequences: Sequences, rng: np.random.Generator) -> HiddenChains:
         if self.start is not None:
             self._check_lags(self.start)
-            if self.start.sizes != tuple(self.chains):
-                raise DataError(f"start has chains {self.start.sizes}, asked for {self.chains}")
+            if self.start.sizes != tuple(self.n_states):
+                raise DataError(f"start has chains {self.start.sizes}, asked for {self.n_states}")
             return self.start
         clock, highest = self._search_clock(), -np.inf
         best = model = self._random(sequences, rng)
-        for number in range(self.restarts):
+        for number in range(self.n_init):
             model = model if number == 0 else self._random(sequences, rng)
             self._memory.beliefs.clear()
-            for _ in range(_TRIAL if self.restarts > 1 else 0):
+            for _ in range(_TRIAL if self.n_init > 1 else 0):
                 bound, statistics = self._expectation(model, sequences)
                 model = self._maximisation(model, statistics)
-            bound = self._expectation(model, sequences)[0] if self.restarts > 1 else 0.0
+            bound = self._expectation(model, sequences)[0] if self.n_init > 1 else 0.0
             if bound > highest:
                 best, highest = model, bound
             if clock.expired:
@@ -187,11 +189,11 @@ class FactorialHMM(ChainEstimator, Fitted[HiddenChains]):
         """Outputs that drift, which few states cannot follow."""
         if self.emission != "gaussian":
             return []
-        sizes = " and ".join(map(str, self.chains))
+        sizes = " and ".join(map(str, self.n_states))
         return self._drift(f"chains of {sizes} states", "bound on the log-likelihood")
 
     def _random(self, sequences: Sequences, rng: np.random.Generator) -> HiddenChains:
-        sizes = tuple(int(k) for k in self.chains)
+        sizes = tuple(int(k) for k in self.n_states)
         transitions = []
         for k in sizes:
             p = rng.dirichlet(np.full(k, 5.0), size=k) + 2.0 * np.eye(k)
@@ -216,10 +218,11 @@ class FactorialHMM(ChainEstimator, Fitted[HiddenChains]):
         spread = _SMALL * spread  # noise that explains everything is a fixed point
         outputs = rng.normal(size=(sum(sizes), rows.shape[1])) @ root.T / np.sqrt(len(sizes))
         outputs = outputs + rows.mean(axis=0) / len(sizes)
-        covariance: Array = np.diag(np.diagonal(spread)) if self.covariance != "full" else spread
-        if self.covariance == "isotropic":
+        structure, _ = covariance_structure(self.covariance_type)
+        covariance: Array = np.diag(np.diagonal(spread)) if structure != "full" else spread
+        if structure == "isotropic":
             covariance = np.eye(len(spread)) * np.diagonal(spread).mean()
-        return AdditiveGaussian(outputs, covariance, self.covariance)
+        return AdditiveGaussian(outputs, covariance, structure)
 
     def _expectation(self, model: HiddenChains, sequences: Sequences) -> tuple[float, Any]:
         count = len(model.sizes)
@@ -288,19 +291,19 @@ class FactorialHMM(ChainEstimator, Fitted[HiddenChains]):
         return self._memory
 
     def _read_model(self, arrays: Arrays) -> HiddenChains:
-        return HiddenChains.from_arrays(arrays, self.covariance)
+        return HiddenChains.from_arrays(arrays, covariance_structure(self.covariance_type)[0])
 
     # ------------------------------------------------------------------ asking
 
-    def smooth(self, Y: Any, *, method: Method = "mean-field") -> Any:
-        """Probabilities of the states of each chain given all rows `Y` (time, outputs):
+    def smooth(self, X: Any, *, method: Method = "mean-field") -> Any:
+        """Probabilities of the states of each chain given all rows `X` (time, outputs):
         `ChainsPosterior`, or a list for a list of tables.
 
         `method` is mean-field (log_likelihood is a lower bound), bp (belief propagation: nearer to
         the truth where outputs are ambiguous, log_likelihood is not a bound) or exact. Where single
         frames leave the states of several chains open together, mean-field is too sure; it warns.
         """
-        return self._each(Y, _SMOOTHERS[self._checked(method)])
+        return self._each(X, _SMOOTHERS[self._checked(method)])
 
     @staticmethod
     def _checked(method: str) -> str:
@@ -308,49 +311,43 @@ class FactorialHMM(ChainEstimator, Fitted[HiddenChains]):
             raise MethodError(f"method is one of {', '.join(_SMOOTHERS)}; got {method!r}")
         return method
 
-    def filter(self, Y: Any, *, method: Method = "mean-field") -> Any:
-        """Probabilities given the rows of `Y` up to each step, projected on independent chains
+    def filter(self, X: Any, *, method: Method = "mean-field") -> Any:
+        """Probabilities given the rows of `X` up to each step, projected on independent chains
         after each (exact for one chain or with `method="exact"`).
         """
         if self._checked(method) == "exact":
-            return self._each(Y, lambda m, rows: exact_chains(m, rows, smooth=False))
-        return self._each(Y, filter_chains)
+            return self._each(X, lambda m, rows: exact_chains(m, rows, smooth=False))
+        return self._each(X, filter_chains)
 
-    def _each(self, Y: Any, infer: Any) -> Any:
+    def _each(self, X: Any, infer: Any) -> Any:
         model: HiddenChains = self._model
-        sequences = self._sequences(Y)
+        sequences = self._sequences(X)
         found = [infer(model, rows) for rows in sequences.tables]
         for text in dict.fromkeys(text for f in found for text in f.warnings):
             warn_caller(text)
         return sequences.answer(found)
 
-    def predict(self, Y: Any, *, method: Method = "mean-field") -> Any:
-        """The most probable state of each chain at each step, (T, chains), given rows `Y`, or a
+    def predict(self, X: Any, *, method: Method = "mean-field") -> Any:
+        """The most probable state of each chain at each step, (T, chains), given rows `X`, or a
         list; `method` is that of `smooth`.
         """
-        sequences = self._sequences(Y)
+        sequences = self._sequences(X)
         infer = _SMOOTHERS[self._checked(method)]
         found = [infer(self._model, rows) for rows in sequences.tables]
         return sequences.answer(
             [np.stack([p.argmax(axis=1) for p in f.probabilities], axis=1) for f in found]
         )
 
-    def log_likelihood(self, Y: Any, *, method: Method = "mean-field") -> float:
-        """A lower bound on log p(`Y`), its Bethe estimate with `method="bp"`, or log p(Y) itself
-        with `method="exact"`.
-        """
-        return total_log_likelihood(self.smooth(Y, method=method))
+    def _total(self, X: Any) -> float:
+        """The lower bound on log p(X)."""
+        return total_log_likelihood(self.smooth(X))
 
-    def score(self, Y: Any, y: object = None) -> float:
-        """The bound on log p(`Y`) per row; `y` is ignored."""
-        return self.log_likelihood(Y) / self._sequences(Y).rows
-
-    def forecast(self, Y: Any, steps: int, *, method: Method = "mean-field") -> Any:
-        """States and Gaussian outputs of so many `steps` after the last row of `Y`:
+    def forecast(self, X: Any, steps: int, *, method: Method = "mean-field") -> Any:
+        """States and Gaussian outputs of so many `steps` after the last row of `X`:
         `ChainsForecast`, from the posterior of this `method`.
         """
         check_steps(steps, "forecast")
-        sequences = self._sequences(Y)
+        sequences = self._sequences(X)
         return sequences.answer([self._ahead(rows, steps, method) for rows in sequences.tables])
 
     def _ahead(self, rows: Array, steps: int, method: Method = "mean-field") -> ChainsForecast:
@@ -360,10 +357,11 @@ class FactorialHMM(ChainEstimator, Fitted[HiddenChains]):
         p = _SMOOTHERS[self._checked(method)](model, rows)
         return _forecast(model, p.probabilities, steps)
 
-    def sample(self, steps: int, *, seed: Seed = None) -> tuple[list[Ints], Array]:
-        """States of each chain, (`steps`,) each, and rows (steps, outputs), drawn with `seed`."""
+    def _drawn(self, steps: int, rng: np.random.Generator) -> tuple[Ints, Array]:
+        """States (steps, chains) and rows."""
         model: HiddenChains = self._model
-        return model.sample(steps, generator(seed))
+        states, rows = model.sample(steps, rng)
+        return np.stack(states, axis=1), rows
 
 
 @dataclass(eq=False, repr=False)
@@ -374,14 +372,15 @@ class FrameHoppingHMM(FactorialHMM):
 
     >>> rng = np.random.default_rng(0)
     >>> beat = np.tile([0, 1, 1, 0], 50)
-    >>> Y = 2.0 * beat[:, None] + 0.3 * rng.normal(size=(200, 1))
-    >>> hopping = FrameHoppingHMM(chains=(2,), lags=(2,), random_state=0).fit(Y)
+    >>> X = 2.0 * beat[:, None] + 0.3 * rng.normal(size=(200, 1))
+    >>> hopping = FrameHoppingHMM(n_states=(2,), lags=(2,), random_state=0).fit(X)
     >>> bool(hopping.model_.transitions[0].trace() < 0.2)
     True
 
     Reference: LAW-M10, LAW-I24.
     """
 
+    kind = kinds.HOPPING
     file_kind: ClassVar[str] = "frame-hopping-markov"
 
     lags: tuple[int, ...] | list[int] = option(
@@ -401,11 +400,11 @@ class FrameHoppingHMM(FactorialHMM):
     def _check_options(self) -> None:
         super()._check_options()
         lags = list(self.lags)
-        if len(lags) != len(self.chains) or any(
+        if len(lags) != len(self.n_states) or any(
             not isinstance(lag, int | np.integer) or lag < 1 for lag in lags
         ):
             raise MethodError(
-                f"lags {lags} for {len(self.chains)} chains; give one of at least 1 for each"
+                f"lags {lags} for {len(self.n_states)} chains; give one of at least 1 for each"
             )
 
 

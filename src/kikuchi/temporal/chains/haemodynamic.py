@@ -16,10 +16,10 @@ from scipy.stats import gamma
 
 from kikuchi.core.arrays import Array
 from kikuchi.core.options import option
-from kikuchi.core.seeds import Seed, generator
+from kikuchi.temporal import kinds
 from kikuchi.temporal.base import Fitted, RowsEstimator
-from kikuchi.temporal.chains.inference import chain_posterior, sample_chain
-from kikuchi.temporal.sequences import Sequences, check_steps
+from kikuchi.temporal.chains.inference import chain_posterior, chain_row_scores, sample_chain
+from kikuchi.temporal.sequences import Sequences
 from kikuchi.training.checkpoint import Arrays, check_sizes
 
 _LOG_2PI = math.log(2.0 * math.pi)
@@ -144,6 +144,7 @@ class HaemodynamicHMM(RowsEstimator, Fitted[BloodModel]):
     Reference: HOJ-X4.
     """
 
+    kind = kinds.BLOOD
     file_kind: ClassVar[str] = "haemodynamic-markov"
 
     lags: int = option(8, "Frames that the response lasts.", low=1, high=10)
@@ -253,19 +254,19 @@ class HaemodynamicHMM(RowsEstimator, Fitted[BloodModel]):
 
     # ------------------------------------------------------------------ asking
 
-    def smooth(self, Y: Any) -> Any:
-        """Probability that the state is on, given all rows `Y` (frames, voxels): `BloodPosterior`,
+    def smooth(self, X: Any) -> Any:
+        """Probability that the state is on, given all rows `X` (frames, voxels): `BloodPosterior`,
         or a list for a list of tables.
         """
-        return self._posteriors(Y, smooth=True)
+        return self._posteriors(X, smooth=True)
 
-    def filter(self, Y: Any) -> Any:
-        """Probability that the state is on, given the rows of `Y` up to each frame."""
-        return self._posteriors(Y, smooth=False)
+    def filter(self, X: Any) -> Any:
+        """Probability that the state is on, given the rows of `X` up to each frame."""
+        return self._posteriors(X, smooth=False)
 
-    def _posteriors(self, Y: Any, *, smooth: bool) -> Any:
+    def _posteriors(self, X: Any, *, smooth: bool) -> Any:
         model: BloodModel = self._model
-        sequences = self._sequences(Y)
+        sequences = self._sequences(X)
         start, transition = model.chain()
         windows, answers = model.windows(), []
         for rows in sequences.tables:
@@ -274,6 +275,10 @@ class HaemodynamicHMM(RowsEstimator, Fitted[BloodModel]):
             on = p.probabilities @ windows[:, 0]
             answers.append(BloodPosterior(on, expected, p.log_likelihood))
         return sequences.answer(answers)
+
+    def _row_scores(self, rows: Array) -> Array:
+        model: BloodModel = self._model
+        return chain_row_scores(*model.chain(), model.log_likelihood(rows))
 
     def _ahead(self, rows: Array, steps: int) -> BloodForecast:
         model: BloodModel = self._model
@@ -290,11 +295,9 @@ class HaemodynamicHMM(RowsEstimator, Fitted[BloodModel]):
         variance = (found[:, :, None] * away**2).sum(axis=1) + model.noise
         return BloodForecast(found @ windows[:, 0], mean, variance)
 
-    def sample(self, steps: int, *, seed: Seed = None) -> tuple[Array, Array]:
-        """On-off states (`steps`,) and rows (steps, voxels), drawn with `seed`."""
+    def _drawn(self, steps: int, rng: np.random.Generator) -> tuple[Array, Array]:
+        """On-off states (steps,) and rows (steps, voxels)."""
         model: BloodModel = self._model
-        check_steps(steps, "sample")
-        rng = generator(seed)
         codes = sample_chain(*model.chain(), steps, rng)
         means = model.base + model.windows()[codes] @ model.response.T
         noise = np.sqrt(model.noise) * rng.normal(size=means.shape)

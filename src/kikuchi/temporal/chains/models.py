@@ -12,7 +12,7 @@ import numpy as np
 from kikuchi.core.arrays import Array, Ints
 from kikuchi.core.errors import DataError
 from kikuchi.core.options import option
-from kikuchi.core.seeds import Seed, generator
+from kikuchi.temporal import kinds
 from kikuchi.temporal.base import ChainEstimator, Fitted
 from kikuchi.temporal.chains.emissions import (
     CategoricalEmission,
@@ -26,6 +26,7 @@ from kikuchi.temporal.chains.emissions import (
 )
 from kikuchi.temporal.chains.inference import (
     chain_posterior,
+    chain_row_scores,
     check_chain,
     most_probable_path,
     sample_chain,
@@ -37,6 +38,7 @@ from kikuchi.temporal.chains.shares import (
     shares_slope,
     unpack_shares,
 )
+from kikuchi.temporal.covariances import CovarianceType, covariance_structure
 from kikuchi.temporal.sequences import Sequences
 from kikuchi.training.checkpoint import Arrays
 
@@ -126,28 +128,30 @@ class HMM(ChainEstimator, Fitted[HiddenMarkov]):
 
     >>> rng = np.random.default_rng(0)
     >>> states = np.repeat([0, 1, 0, 1], 50)
-    >>> Y = np.array([[-2.0], [2.0]])[states] + rng.normal(size=(200, 1))
-    >>> hmm = HMM(2, random_state=0).fit(Y)
-    >>> path = hmm.predict(Y)
+    >>> X = np.array([[-2.0], [2.0]])[states] + rng.normal(size=(200, 1))
+    >>> hmm = HMM(2, random_state=0).fit(X)
+    >>> path = hmm.predict(X)
     >>> bool(max(np.mean(path == states), np.mean(path != states)) > 0.97)
     True
 
     Reference: HOJ-M5.
     """
 
+    kind = kinds.CHAIN
     file_kind: ClassVar[str] = "hidden-markov"
 
-    states: int = option(2, "Number of states.", low=1)
+    n_states: int = option(2, "Number of states.", low=1)
     _: KW_ONLY
     emission: EmissionKind = option(
         "gaussian", "Outputs of a state: gaussian, categorical, mixture or given."
     )
-    covariance: Literal["full", "diagonal", "isotropic"] = option(
-        "full", "Covariances of Gaussians: full, diagonal or isotropic."
+    covariance_type: CovarianceType = option(
+        "full",
+        "Covariances of Gaussians: full, diag or spherical, one for each state; tied (full), "
+        "tied-diag or tied-spherical, one for all states.",
     )
-    tied: bool = option(False, "One covariance for all states.")
-    components: int = option(2, "Gaussians of each state of a mixture.", low=1)
-    restarts: int = option(
+    n_mix: int = option(2, "Gaussians of each state of a mixture.", low=1)
+    n_init: int = option(
         10, "Starts: k-means, then random ones; the best after 40 iterations is kept.", low=1
     )
     start: HiddenMarkov | None = option(None, "Parameters before learning; by default by k-means.")
@@ -160,14 +164,16 @@ class HMM(ChainEstimator, Fitted[HiddenMarkov]):
 
     def _begin(self, sequences: Sequences, rng: np.random.Generator) -> HiddenMarkov:
         if self.start is not None:
-            if self.start.n_states != self.states:
-                raise DataError(f"start has {self.start.n_states} states, asked for {self.states}")
+            if self.start.n_states != self.n_states:
+                raise DataError(
+                    f"start has {self.start.n_states} states, asked for {self.n_states}"
+                )
             return self.start
         best, highest = self._guess(sequences.stacked(), rng), -np.inf
-        if self.restarts == 1 or self.states == 1 or self.emission == "given":  # equal starts
+        if self.n_init == 1 or self.n_states == 1 or self.emission == "given":  # equal starts
             return best
         model, clock = best, self._search_clock()
-        for number in range(self.restarts):
+        for number in range(self.n_init):
             if number:
                 model = self._guess(sequences.stacked(), rng, random=True)
             value, statistics = self._expectation(model, sequences)
@@ -190,18 +196,18 @@ class HMM(ChainEstimator, Fitted[HiddenMarkov]):
     def _doubts(self, model: HiddenMarkov) -> list[str]:
         """More parameters than numbers, or outputs that drift, which few states cannot follow."""
         emission = model.emission.n_parameters
-        free = self.states**2 - 1 + emission
+        free = self.n_states**2 - 1 + emission
         if emission and free > self._numbers:
             return [
-                f"{self.states} states have {free} parameters, and the rows hold {self._numbers} "
+                f"{self.n_states} states have {free} parameters, and the rows hold {self._numbers} "
                 "numbers: the parameters are not determined; use fewer states, or more rows"
             ]
         gaussian = self.emission in ("gaussian", "mixture")
-        return self._drift(f"{self.states} states") if gaussian else []
+        return self._drift(f"{self.n_states} states") if gaussian else []
 
     def _guess(self, rows: Array, rng: np.random.Generator, random: bool = False) -> HiddenMarkov:
         """Parameters before learning: emissions of clusters, or random ones, in lasting states."""
-        k = self.states
+        k = self.n_states
         stay = np.full((k, k), 0.1 / max(k - 1, 1)) + (0.9 - 0.1 / max(k - 1, 1)) * np.eye(k)
         return HiddenMarkov(
             np.full(k, 1.0 / k),
@@ -211,7 +217,7 @@ class HMM(ChainEstimator, Fitted[HiddenMarkov]):
 
     def _first(self, rows: Array, rng: np.random.Generator, random: bool) -> Emission:
         """Emissions before learning."""
-        k = self.states
+        k = self.n_states
         if self.emission == "given":
             if rows.shape[1] != k:
                 raise DataError(f"log-likelihoods of {rows.shape[1]} states, asked for {k}")
@@ -221,8 +227,8 @@ class HMM(ChainEstimator, Fitted[HiddenMarkov]):
             categories = int(highest) + 1 if highest == int(highest) and highest >= 0 else 1
             return CategoricalEmission(rng.dirichlet(np.full(max(categories, 1), 2.0), size=k))
         if self.emission == "mixture":
-            parts = self._gaussians(rows, k * self.components, rng, random)
-            return MixtureEmission(np.full((k, self.components), 1.0 / self.components), parts)
+            parts = self._gaussians(rows, k * self.n_mix, rng, random)
+            return MixtureEmission(np.full((k, self.n_mix), 1.0 / self.n_mix), parts)
         return self._gaussians(rows, k, rng, random)
 
     def _gaussians(
@@ -248,12 +254,13 @@ class HMM(ChainEstimator, Fitted[HiddenMarkov]):
         spread = np.array([known[centres.labels_ == j].var(axis=0) for j in range(len(order))
                            if (centres.labels_ == j).any()]).mean(axis=0)  # fmt: skip
         covariance = np.diag(np.maximum(spread, np.maximum(floor, 1e-3 * scale**2)))
-        if self.covariance == "isotropic":
+        structure, tied = covariance_structure(self.covariance_type)
+        if structure == "isotropic":
             covariance = np.eye(len(covariance)) * np.diagonal(covariance).mean()
         covariances = np.broadcast_to(covariance, (k, *covariance.shape)).copy()
-        if random and not self.tied:  # states may differ in their spread alone
+        if random and not tied:  # states may differ in their spread alone
             covariances *= np.exp(rng.normal(size=(k, 1, 1)))
-        return GaussianEmission(means[order], covariances, self.covariance, self.tied, floor)
+        return GaussianEmission(means[order], covariances, structure, tied, floor)
 
     def _expectation(self, model: HiddenMarkov, sequences: Sequences) -> tuple[float, Any]:
         k, total, first = model.n_states, 0.0, np.zeros(model.n_states)
@@ -301,33 +308,33 @@ class HMM(ChainEstimator, Fitted[HiddenMarkov]):
         )
 
     def _read_model(self, arrays: Arrays) -> HiddenMarkov:
-        emission = read_emission(arrays, self.covariance, self.tied)
+        emission = read_emission(arrays, *covariance_structure(self.covariance_type))
         return HiddenMarkov(np.array(arrays["start"]), np.array(arrays["transition"]), emission)
 
     def _restore_state(
         self, arrays: Arrays, facts: Mapping[str, Any], about: Mapping[str, Any]
     ) -> None:
         super()._restore_state(arrays, facts, about)
-        if self.model_.n_states != self.states or self.model_.emission.kind != self.emission:
+        if self.model_.n_states != self.n_states or self.model_.emission.kind != self.emission:
             raise DataError("its parameters are not those of its options")
 
     # ------------------------------------------------------------------ asking
 
-    def filter(self, Y: Any) -> Any:
-        """Probabilities of states given the rows of `Y` (time, outputs) up to each step:
+    def filter(self, X: Any) -> Any:
+        """Probabilities of states given the rows of `X` (time, outputs) up to each step:
         `ChainPosterior`, or a list for a list of tables.
         """
-        return self._each(Y, smooth=False)
+        return self._each(X, smooth=False)
 
-    def smooth(self, Y: Any) -> Any:
-        """Probabilities of states given all rows `Y` (time, outputs): `ChainPosterior`, or a list
+    def smooth(self, X: Any) -> Any:
+        """Probabilities of states given all rows `X` (time, outputs): `ChainPosterior`, or a list
         for a list of tables.
         """
-        return self._each(Y, smooth=True, counts=True)
+        return self._each(X, smooth=True, counts=True)
 
-    def _each(self, Y: Any, **options: Any) -> Any:
+    def _each(self, X: Any, **options: Any) -> Any:
         model: HiddenMarkov = self._model
-        sequences = self._sequences(Y)
+        sequences = self._sequences(X)
         return sequences.answer(
             [
                 chain_posterior(
@@ -337,10 +344,12 @@ class HMM(ChainEstimator, Fitted[HiddenMarkov]):
             ]
         )
 
-    def predict(self, Y: Any) -> Any:
-        """The most probable sequence of states (Viterbi) given rows `Y`, or a list of them."""
+    def predict(self, X: Any, lengths: Any = None) -> Any:
+        """Return the most probable sequence of states (Viterbi) given rows `X`, or a list of them
+        for a list of tables; with `lengths` of the sequences in one table, one after the other.
+        """
         model: HiddenMarkov = self._model
-        sequences = self._sequences(Y)
+        sequences = self._sequences(X, lengths=lengths)
         paths = [
             most_probable_path(model.start, model.transition, model.emission.log_likelihood(rows))[
                 0
@@ -349,16 +358,16 @@ class HMM(ChainEstimator, Fitted[HiddenMarkov]):
         ]
         return sequences.answer(paths)
 
-    def decode(self, Y: Any) -> tuple[float, Any]:
-        """The log-probability of the most probable states together with the rows `Y`, and these
-        states, as `predict` returns them; of a list of tables, the sum and a list.
+    def decode(self, X: Any, lengths: Any = None) -> tuple[float, Any]:
+        """Return the log-probability of the most probable states together with the rows `X`, and
+        these states, as `predict` returns them; of several sequences, the sum of the former.
 
         >>> hmm = HMM(2, random_state=0).fit([[0.0], [0.1], [5.0], [5.1], [0.0], [5.0]])
         >>> hmm.decode([[0.0], [5.0]])[1].tolist()
         [0, 1]
         """
         model: HiddenMarkov = self._model
-        sequences = self._sequences(Y)
+        sequences = self._sequences(X, lengths=lengths)
         found = [
             most_probable_path(model.start, model.transition, model.emission.log_likelihood(rows))
             for rows in sequences.tables
@@ -367,9 +376,12 @@ class HMM(ChainEstimator, Fitted[HiddenMarkov]):
             [path for path, _ in found]
         )
 
-    def predict_proba(self, Y: Any) -> Any:
-        """Probabilities of the states (time, states) given all rows of `Y`, or a list of them."""
-        sequences = self._sequences(Y)
+    def predict_proba(self, X: Any, lengths: Any = None) -> Any:
+        """Return the probabilities of the states (time, states) given all rows of `X`, or a list of
+        them for a list of tables; with `lengths` of the sequences in one table, one after the
+        other.
+        """
+        sequences = self._sequences(X, lengths=lengths)
         found = [self._each(rows, smooth=True) for rows in sequences.tables]
         return sequences.answer([posterior.probabilities for posterior in found])
 
@@ -388,16 +400,31 @@ class HMM(ChainEstimator, Fitted[HiddenMarkov]):
         """Mean of the outputs in each state (states, outputs)."""
         return np.array(self._model.emission.mean())
 
+    @property
+    def covars_(self) -> Array:
+        """Covariance of the outputs in each state (states, outputs, outputs) of Gaussian emissions;
+        of mixtures (states, components, outputs, outputs).
+        """
+        emission = self._model.emission
+        if isinstance(emission, GaussianEmission):
+            return np.array(emission.covariances)
+        if isinstance(emission, MixtureEmission):
+            covariances = emission.parts.covariances
+            return covariances.reshape(*emission.weights.shape, *covariances.shape[1:])
+        raise AttributeError(f"{type(self).__name__} of {self.emission} outputs has no covars_")
+
+    def _row_scores(self, rows: Array) -> Array:
+        model: HiddenMarkov = self._model
+        return chain_row_scores(model.start, model.transition, model.emission.log_likelihood(rows))
+
     def _ahead(self, rows: Array, steps: int) -> ChainForecast:
         model: HiddenMarkov = self._model
         logs = model.emission.log_likelihood(rows)
         p = chain_posterior(model.start, model.transition, logs, smooth=False)
         return forecast_chain(model, p.probabilities[-1], steps)
 
-    def sample(self, steps: int, *, seed: Seed = None) -> tuple[Ints, Array]:
-        """States (`steps`,) and rows (steps, outputs) drawn from the model with `seed`."""
+    def _drawn(self, steps: int, rng: np.random.Generator) -> tuple[Ints, Array]:
         model: HiddenMarkov = self._model
-        rng = generator(seed)
         states = sample_chain(model.start, model.transition, steps, rng)
         return states, model.emission.sample(states, rng)
 

@@ -30,7 +30,7 @@ _LEAST = 1e-60  # of the largest message or cavity of a frame
 
 
 def propagate_chains(
-    model: HiddenChains, rows: Array, *, max_sweeps: int = 100, tol: float = 1e-4,
+    model: HiddenChains, rows: Array, *, max_iter: int = 100, tol: float = 1e-4,
     damping: float = 0.0,
 ) -> ChainsPosterior:  # fmt: skip
     """Probabilities of the states of each chain by belief propagation, until none changes by `tol`.
@@ -39,7 +39,7 @@ def propagate_chains(
     ----------
     model : the chains
     rows : outputs (T, d)
-    max_sweeps, tol : when to stop
+    max_iter, tol : when to stop
     damping : share of the logarithm of the old messages that is kept
 
     Reference: HOJ-X1, LAW-I24.
@@ -48,7 +48,7 @@ def propagate_chains(
     work = _Messages(model, rows)
     sweeps, converged = 0, False
     before = np.zeros_like(work.beliefs)
-    while sweeps < max_sweeps and not converged:
+    while sweeps < max_iter and not converged:
         sweeps += 1
         work.chains()
         change = float(np.abs(work.beliefs - before).max())

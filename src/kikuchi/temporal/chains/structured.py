@@ -288,7 +288,7 @@ class ChainsPosterior(NamedTuple):
 
 
 def mean_field_chains(
-    model: HiddenChains, rows: Array, *, beliefs: Array | None = None, max_sweeps: int = 200,
+    model: HiddenChains, rows: Array, *, beliefs: Array | None = None, max_iter: int = 200,
     tol: float = 1e-4,
 ) -> ChainsPosterior:  # fmt: skip
     """Structured mean field: chains are updated in turn until no probability changes by `tol`.
@@ -300,7 +300,7 @@ def mean_field_chains(
     model : the chains
     rows : outputs (T, d), without missing values for Gaussian outputs
     beliefs : probabilities to begin with (T, sum of K_c); by default those of each frame by itself
-    max_sweeps, tol : when to stop
+    max_iter, tol : when to stop
     """
     if isinstance(model.emission, AdditiveGaussian):
         work: Any = _GaussianFields(model, rows, beliefs)
@@ -314,7 +314,7 @@ def mean_field_chains(
     ]
     moved = np.full(count, np.inf)  # change of fields that a chain has not answered to yet
     sweeps, converged = 0, False
-    while sweeps < max_sweeps and not converged:
+    while sweeps < max_iter and not converged:
         sweeps += 1
         largest = 0.0
         for c in range(count):

@@ -17,6 +17,7 @@ from kikuchi.core.errors import DataError, MethodError
 from kikuchi.core.options import option
 from kikuchi.core.seeds import Seed, generator
 from kikuchi.engines.sites.kernels.half_line import probit_gain
+from kikuchi.temporal import kinds
 from kikuchi.temporal.kernels.moments import probit_pass, probit_refit
 from kikuchi.temporal.moments.emissions import EMISSIONS, ScalarEmission
 from kikuchi.temporal.moments.inference import (
@@ -98,13 +99,14 @@ class ProbitFilter(ClassifierMixin, Estimator, _ProbitFit):  # type: ignore[misc
     Reference: HOJ-M13, HOJ-I23.
     """
 
+    kind = kinds.PROBIT
     file_kind: ClassVar[str] = "probit-filter"
 
     drift: float = option(0.0, "Variance of the steps of each weight between labels.", low=0)
     _: KW_ONLY
     prior: float = option(10.0, "Variance of each weight before the first label.", above=0)
     intercept: bool = option(True, "Also learn a constant.")
-    passes: int | None = option(
+    max_iter: int | None = option(
         None, "Passes of fit; those after the first refit each label's Gaussian (drift 0). "
         "By default until nothing changes; 1 with drift.", low=1,
     )  # fmt: skip
@@ -115,9 +117,9 @@ class ProbitFilter(ClassifierMixin, Estimator, _ProbitFit):  # type: ignore[misc
         for name in ("mean_", "covariance_", "classes_"):
             if hasattr(self, name):
                 delattr(self, name)
-        most = self.passes or (1 if self.drift > 0 else _MOST_PASSES)
+        most = self.max_iter or (1 if self.drift > 0 else _MOST_PASSES)
         if most > 1 and self.drift > 0:
-            raise MethodError("passes > 1 are for weights that stand still; give drift=0")
+            raise MethodError("max_iter > 1 is for weights that stand still; give drift=0")
         self._pass(X, y, None, reset=True)
         return self._refit(X, y, most) if most > 1 else self
 
@@ -140,11 +142,13 @@ class ProbitFilter(ClassifierMixin, Estimator, _ProbitFit):  # type: ignore[misc
         self.log_evidence_ = 0.5 * (log_det + square) + float(masses.sum())
         self.evidence_kind_ = "expectation propagation"
         converged, remarks = change <= _CLOSE, []
-        if not converged and self.passes is None:
+        if not converged and self.max_iter is None:
             remarks = [
                 f"weights still change by {change:.1g} standard deviations after {most} passes"
             ]
-        self._ended(self.n_seen_, "converged" if converged else "passes", converged, remarks, trace)
+        self._ended(
+            self.n_seen_, "converged" if converged else "iterations", converged, remarks, trace
+        )
         return self
 
     def partial_fit(self, X: Any, y: Any, classes: Any = None) -> Self:
@@ -267,7 +271,7 @@ class MomentSSM:
 
     >>> walk = StateSpace([[1.0]], [[1.0]], [[0.05]], [[0.0]], initial_covariance=[[1.0]])
     >>> counts = MomentSSM(walk, "poisson")
-    >>> states, y = counts.sample(50, seed=0)
+    >>> y = counts.sample(50, random_state=0)
     >>> s = counts.smooth(y)
     >>> s.mean.shape, s.converged
     ((50, 1), True)
@@ -279,26 +283,26 @@ class MomentSSM:
         self.model = model
         self.emission: ScalarEmission = EMISSIONS.parse(emission)
 
-    def _columns(self, Y: Any) -> Any:
-        sequences = read_sequences(Y)
+    def _columns(self, X: Any) -> Any:
+        sequences = read_sequences(X)
         if sequences.width != 1:
             raise DataError(f"outputs are one column, there are {sequences.width}")
         return sequences
 
-    def filter(self, Y: Any) -> Any:
-        """States given the outputs `Y` (time, 1), or a list of such tables, up to each step, by
+    def filter(self, X: Any) -> Any:
+        """States given the outputs `X` (time, 1), or a list of such tables, up to each step, by
         assumed-density filtering.
         """
-        sequences = self._columns(Y)
+        sequences = self._columns(X)
         return sequences.answer(
             [moment_filter(self.model, self.emission, y) for y in sequences.tables]
         )
 
-    def smooth(self, Y: Any, *, damping: float = 0.2, max_iter: int = 100) -> Any:
-        """States given all outputs `Y` (time, 1), by expectation propagation: at most
+    def smooth(self, X: Any, *, damping: float = 0.2, max_iter: int = 100) -> Any:
+        """States given all outputs `X` (time, 1), by expectation propagation: at most
         `max_iter` passes, each with the share `damping` of the old messages.
         """
-        sequences = self._columns(Y)
+        sequences = self._columns(X)
         return sequences.answer(
             [
                 expectation_propagation(
@@ -308,19 +312,19 @@ class MomentSSM:
             ]
         )
 
-    def log_likelihood(self, Y: Any, *, method: Literal["ep", "filter"] = "ep") -> float:
-        """Approximate log p(`Y`), summed over sequences, by the `method` "ep" (expectation
+    def log_likelihood(self, X: Any, *, method: Literal["ep", "filter"] = "ep") -> float:
+        """Approximate log p(`X`), summed over sequences, by the `method` "ep" (expectation
         propagation) or "filter".
         """
         if method not in ("ep", "filter"):
             raise MethodError(f"method is ep or filter, got {method!r}")
-        found = self.smooth(Y) if method == "ep" else self.filter(Y)
+        found = self.smooth(X) if method == "ep" else self.filter(X)
         every = [found] if isinstance(found, MomentStates) else found
         return float(sum(s.log_evidence for s in every))
 
-    def forecast(self, Y: Any, steps: int) -> Forecast | list[Forecast]:
-        """Linear predictors and states of so many `steps` after the last output of `Y`."""
-        sequences = self._columns(Y)
+    def forecast(self, X: Any, steps: int) -> Forecast | list[Forecast]:
+        """Linear predictors and states of so many `steps` after the last output of `X`."""
+        sequences = self._columns(X)
         answers = []
         for y in sequences.tables:
             f = moment_filter(self.model, self.emission, y)
@@ -328,15 +332,20 @@ class MomentSSM:
         answer: Forecast | list[Forecast] = sequences.answer(answers)
         return answer
 
-    def sample(self, steps: int, *, seed: Seed = None) -> tuple[Array, Array]:
-        """States (`steps`, n) and outputs (steps, 1), drawn with `seed`."""
-        rng = generator(seed)
+    def sample(
+        self, n_samples: int = 1, *, random_state: Seed = None, return_latents: bool = False
+    ) -> Any:
+        """Draw one sequence of `n_samples` outputs (n_samples, 1) with the seed `random_state`;
+        with `return_latents` the pair of outputs and states (n_samples, n).
+        """
+        rng = generator(random_state)
         quiet = self.model.updated(output_noise=np.zeros((1, 1)))
-        states, predictors = sample_states(quiet, steps, rng)
-        return states, self.emission.sample(predictors, rng)
+        states, predictors = sample_states(quiet, n_samples, rng)
+        rows = self.emission.sample(predictors, rng)
+        return (rows, states) if return_latents else rows
 
-    def fit_em(self, Y: Any, *, max_iter: int = 50, tol: float = 1e-4) -> MomentSSM:
-        """The model with transition, offset and noise of the states learnt from outputs `Y` (time,
+    def fit_em(self, X: Any, *, max_iter: int = 50, tol: float = 1e-4) -> MomentSSM:
+        """The model with transition, offset and noise of the states learnt from outputs `X` (time,
         1) by EM over the moments of expectation propagation, until the evidence per output gains
         less than `tol`, or for `max_iter`.
 
@@ -344,19 +353,19 @@ class MomentSSM:
         """
         from kikuchi.temporal.moments.learning import alternation
 
-        em = alternation(self.model, self.emission, self._columns(Y))
+        em = alternation(self.model, self.emission, self._columns(X))
         for _ in range(max_iter):
             if em.advance().residual <= tol:
                 break
         model = em.maximisation(em.now, em.expect()) if em.done else em.now
         return MomentSSM(model, self.emission)
 
-    def fit_gradient(self, Y: Any, *, max_iter: int = 100, tol: float = 1e-6) -> MomentSSM:
-        """The model with transition, offset and noise of the states learnt from outputs `Y` (time,
+    def fit_gradient(self, X: Any, *, max_iter: int = 100, tol: float = 1e-6) -> MomentSSM:
+        """The model with transition, offset and noise of the states learnt from outputs `X` (time,
         1) by L-BFGS up the evidence of expectation propagation, until a step gains less than `tol`
         per output, or for `max_iter`.
         """
         from kikuchi.temporal.moments.learning import ascend
 
-        sequences = self._columns(Y)
+        sequences = self._columns(X)
         return MomentSSM(ascend(self.model, self.emission, sequences, max_iter, tol), self.emission)

@@ -19,9 +19,9 @@ from kikuchi.core.arrays import Array
 from kikuchi.core.errors import DataError, ModelError
 from kikuchi.core.methods import constructor
 from kikuchi.core.options import option
-from kikuchi.core.seeds import Seed, generator
 from kikuchi.engines.sites.kernels.densities import laplace_of
 from kikuchi.engines.sites.propagation import SiteModel, propagate
+from kikuchi.temporal import kinds
 from kikuchi.temporal.base import Fitted, RowsEstimator, total_log_likelihood
 from kikuchi.temporal.kernels import information as info_kernels
 from kikuchi.temporal.kernels.information import CanonicalChain
@@ -307,19 +307,20 @@ class TemporalICA(RowsEstimator, Fitted[LaplaceWalks]):
 
     >>> rng = np.random.default_rng(0)
     >>> walks = LaplaceWalks([[1.0, 0.5], [0.2, 1.0]], [0.1, 0.1], [1.4, 1.4])
-    >>> sources, Y = walks.sample(300, rng)
-    >>> ica = TemporalICA(2, scheme="kalman", max_iter=5, random_state=0).fit(Y)
-    >>> ica.smooth(Y).mean.shape
+    >>> sources, X = walks.sample(300, rng)
+    >>> ica = TemporalICA(2, posterior="kalman", max_iter=5, random_state=0).fit(X)
+    >>> ica.smooth(X).mean.shape
     (300, 2)
 
     Reference: HOJ-M14, HOJ-I24.
     """
 
+    kind = kinds.WALKS
     file_kind: ClassVar[str] = "temporal-ica"
 
-    sources: int = option(2, "Number of sources.", low=1)
+    n_components: int = option(2, "Number of sources.", low=1)
     _: KW_ONLY
-    scheme: Scheme = option("ep", "Moments: ep, tap (per frame) or kalman.")
+    posterior: Scheme = option("ep", "Moments: ep, tap (per frame) or kalman.")
     learner: Literal["gradient", "em"] = option("gradient", "How `fit` learns: gradient or em.")
     rate: float = option(math.sqrt(2.0), "Rate of the Laplace steps; fixes the scale.", above=0)
     tol: float = option(
@@ -348,7 +349,7 @@ class TemporalICA(RowsEstimator, Fitted[LaplaceWalks]):
         products = np.nan_to_num(rows)
         values, axes = np.linalg.eigh(products.T @ products / len(rows))
         values, axes = np.maximum(values[::-1], 1e-12), axes[:, ::-1]
-        m, d = self.sources, sequences.width
+        m, d = self.n_components, sequences.width
         mixing = np.zeros((d, m))
         mixing[:, : min(m, d)] = (axes * np.sqrt(values))[:, : min(m, d)]
         turn = np.linalg.qr(rng.normal(size=(m, m)))[0]
@@ -363,7 +364,7 @@ class TemporalICA(RowsEstimator, Fitted[LaplaceWalks]):
         total, yx, xx = 0.0, np.zeros((d, m)), np.zeros((d, m, m))
         yy, counts = np.zeros(d), np.zeros(d)
         for y in sequences.tables:
-            p = walk_posterior(model, y, self.scheme)
+            p = walk_posterior(model, y, self.posterior)
             total += p.log_likelihood
             known = ~np.isnan(y)
             filled = np.nan_to_num(y)
@@ -406,35 +407,33 @@ class TemporalICA(RowsEstimator, Fitted[LaplaceWalks]):
         self, arrays: Arrays, facts: Mapping[str, Any], about: Mapping[str, Any]
     ) -> None:
         super()._restore_state(arrays, facts, about)
-        if len(self.model_.rates) != self.sources:
+        if len(self.model_.rates) != self.n_components:
             raise DataError("its parameters are not those of its options")
 
     # ------------------------------------------------------------------ asking
 
-    def smooth(self, Y: Any, *, scheme: Scheme | None = None) -> Any:
-        """Sources given all outputs `Y` (time, outputs): `WalkPosterior`, or a list for a list;
-        `scheme` replaces that of the estimator.
+    def smooth(self, X: Any, *, posterior: Scheme | None = None) -> Any:
+        """Sources given all outputs `X` (time, outputs): `WalkPosterior`, or a list for a list;
+        `posterior` replaces that of the estimator.
         """
-        sequences, model = self._sequences(Y), self._model
-        chosen: Scheme = scheme or self.scheme
+        sequences, model = self._sequences(X), self._model
+        chosen: Scheme = posterior or self.posterior
         return sequences.answer([walk_posterior(model, y, chosen) for y in sequences.tables])
 
-    def filter(self, Y: Any) -> Any:
-        """Sources given the outputs `Y` up to each step, by a Kalman filter (scheme `kalman`)."""
-        sequences, model = self._sequences(Y), self._model.equivalent()
+    def filter(self, X: Any) -> Any:
+        """Sources given the outputs `X` up to each step, by a Kalman filter (scheme `kalman`)."""
+        sequences, model = self._sequences(X), self._model.equivalent()
         return sequences.answer([filter_states(model, y) for y in sequences.tables])
 
-    def log_likelihood(self, Y: Any) -> float:
-        """Approximate log p(`Y`), summed over sequences."""
-        return total_log_likelihood(self.smooth(Y))
+    def _total(self, X: Any) -> float:
+        return total_log_likelihood(self.smooth(X))
 
     def _ahead(self, rows: Array, steps: int) -> Forecast:
         """Outputs and sources, with exact variances of steps."""
         model = self._model
-        p = walk_posterior(model, rows, self.scheme)
+        p = walk_posterior(model, rows, self.posterior)
         return forecast_states(model.equivalent(), p.mean[-1], p.covariance[-1], steps)
 
-    def sample(self, steps: int, *, seed: Seed = None) -> tuple[Array, Array]:
-        """Sources (`steps`, M) and outputs (steps, D) drawn from the model with `seed`."""
+    def _drawn(self, steps: int, rng: np.random.Generator) -> tuple[Array, Array]:
         model: LaplaceWalks = self._model
-        return model.sample(steps, generator(seed))
+        return model.sample(steps, rng)

@@ -167,7 +167,8 @@ def _check(low: int, failed: int, value: float) -> None:
     if failed >= 0 or not math.isfinite(value):
         step = low + failed if failed >= 0 else "unknown"
         raise ModelError(
-            f"the covariance is no longer positive (step {step}); use form='square-root', or check "
+            f"the covariance is no longer positive (step {step}); use "
+            "arithmetic='square-root', or check "
             "the scale of the noise"
         )
 
@@ -203,7 +204,7 @@ def smooth_blocks(
         if failed >= 0:
             raise ModelError(
                 f"the predicted covariance of step {low + failed + 1} is singular; use "
-                "form='square-root'"
+                "arithmetic='square-root'"
             )
         out[low + reached : high] = room[reached:-1]
         return int(low + reached)

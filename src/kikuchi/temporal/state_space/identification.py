@@ -65,7 +65,7 @@ def doubtful_dimensions(model: StateSpace, tables: list[Array], inputs: list[Arr
     )
     if doubtful == n:
         return [found + "independent rows describe the data as well"]
-    return [found + f"use state={n - doubtful}"]
+    return [found + f"use n_components={n - doubtful}"]
 
 
 def correlated_errors(
@@ -93,7 +93,7 @@ def correlated_errors(
         return []
     # a season shows at its multiples, too
     _, lag, found = next(own for own in every if own[0] >= _AS_STRONG * strongest)
-    ways = [f"raise state (now {model.n_states})"] if more else []
+    ways = [f"raise n_components (now {model.n_states})"] if more else []
     ways += [f"subtract a season of {lag} rows first"] if lag > 2 and found > 0 else []
     if not ways:
         return []

@@ -45,7 +45,7 @@ from kikuchi.temporal.state_space.results import (
 from kikuchi.temporal.state_space.roots import covariance_roots, unsure_deviations
 
 _Moments = TypeVar("_Moments", bound=StateMoments)
-Form = Literal["auto", "covariance", "information", "square-root"]
+Arithmetic = Literal["auto", "covariance", "information", "square-root"]
 
 _LOG_2PI = math.log(2.0 * math.pi)
 _STEADY = 1e-14  # relative change of a covariance that counts as none
@@ -63,7 +63,7 @@ _GROWTH = 1e3  # of a state within a forecast that is no forecast any more
 
 
 def filter_states(
-    model: StateSpace, y: Array, inputs: Array | None = None, *, form: Form = "auto",
+    model: StateSpace, y: Array, inputs: Array | None = None, *, arithmetic: Arithmetic = "auto",
     steady: bool = True, threads: int = 1,
 ) -> FilteredStates:  # fmt: skip
     """States given the outputs up to each step.
@@ -73,7 +73,7 @@ def filter_states(
     model : the parameters
     y : outputs (T, m); NaN is missing
     inputs : known inputs (T, k), if the model has any
-    form : covariance, information, square-root, or auto
+    arithmetic : covariance, information, square-root, or auto
     steady : compute only means once the covariance stays the same (covariance form)
     threads : cores that work on blocks of time side by side (covariance form); one is used where
         the covariance becomes steady, as there is little left to do
@@ -82,8 +82,8 @@ def filter_states(
     >>> filter_states(walk, np.array([[1.0], [3.0]])).mean.round(3).ravel().tolist()
     [1.0, 2.0]
     """
-    kind, work = _prepared(model, y, inputs, form, threads)
-    return _or_roots(_filter, model, work, kind, form, steady, threads)
+    kind, work = _prepared(model, y, inputs, arithmetic, threads)
+    return _or_roots(_filter, model, work, kind, arithmetic, steady, threads)
 
 
 def _filter(
@@ -106,20 +106,20 @@ def _filter(
 
 
 def smooth_states(
-    model: StateSpace, y: Array, inputs: Array | None = None, *, form: Form = "auto",
+    model: StateSpace, y: Array, inputs: Array | None = None, *, arithmetic: Arithmetic = "auto",
     steady: bool = True, threads: int = 1,
 ) -> SmoothedStates:  # fmt: skip
     """States given all outputs; parameters as of `filter_states`.
 
-    These are the `model`, the outputs `y`, known `inputs`, the `form` of the filter, whether it may
-    use its `steady` state, and `threads`.
+    These are the `model`, the outputs `y`, known `inputs`, the `arithmetic` of the filter, whether
+    it may use its `steady` state, and `threads`.
 
     >>> walk = StateSpace([[1.0]], [[1.0]], [[1.0]], [[1.0]])
     >>> smooth_states(walk, np.array([[0.0], [np.nan], [2.0]])).mean.round(3).ravel().tolist()
     [0.5, 1.0, 1.5]
     """
-    kind, work = _prepared(model, y, inputs, form, threads)
-    return _or_roots(_smooth, model, work, kind, form, steady, threads)
+    kind, work = _prepared(model, y, inputs, arithmetic, threads)
+    return _or_roots(_smooth, model, work, kind, arithmetic, steady, threads)
 
 
 def _smooth(
@@ -147,13 +147,13 @@ def _smooth(
 
 
 def _or_roots(
-    infer: Callable[..., _Moments], model: StateSpace, work: _Prepared, kind: str, form: Form,
-    steady: bool, threads: int,
+    infer: Callable[..., _Moments], model: StateSpace, work: _Prepared, kind: str,
+    arithmetic: Arithmetic, steady: bool, threads: int,
 ) -> _Moments:  # fmt: skip
     """What `infer` answers in the form `kind`; where `auto` took the covariance form and rounding
     spoils its covariances, in square-root form.
     """
-    if kind == "covariance" and form == "auto" and threads == 1:
+    if kind == "covariance" and arithmetic == "auto" and threads == 1:
         try:
             return infer(model, work, kind, steady, threads)
         except ModelError:
@@ -187,7 +187,7 @@ def _filtered_moments(model: StateSpace, kept: CanonicalSteps) -> tuple[Array, A
 def _check_digits(model: StateSpace, error: float, limit: float) -> None:
     """Refuse answers of the information form that rounding has spoilt."""
     if not error <= limit:
-        out = "give an initial_covariance" if model.is_flat else "use form='square-root'"
+        out = "give an initial_covariance" if model.is_flat else "use arithmetic='square-root'"
         raise ModelError(
             "the information form loses too many digits with noise this small (estimated error "
             f"{error:.1g}, limit {limit:.1g}); {out}"
@@ -212,7 +212,7 @@ class _Prepared(NamedTuple):
 
 
 def _prepared(
-    model: StateSpace, y: Array, inputs: Array | None, form: Form, threads: int = 1
+    model: StateSpace, y: Array, inputs: Array | None, arithmetic: Arithmetic, threads: int = 1
 ) -> tuple[str, _Prepared]:  # fmt: skip
     steps = len(y)
     if threads < 1:
@@ -224,39 +224,43 @@ def _prepared(
             )
     if y.shape[1] != model.n_outputs:
         raise DataError(f"{y.shape[1]} columns for a model of {model.n_outputs} outputs")
-    kind = _chosen(model, form, threads)
+    kind = _chosen(model, arithmetic, threads)
     if threads > 1 and kind != "covariance":
         why = " (a flat prior has no other)" if model.is_flat else ""
         raise MethodError(f"threads > 1 need the covariance form, not {kind}{why}; use threads=1")
     return kind, _work(model, y, inputs)
 
 
-def _chosen(model: StateSpace, form: Form, threads: int) -> str:
+def _chosen(model: StateSpace, arithmetic: Arithmetic, threads: int) -> str:
     """The form to use, or why it cannot be used."""
     q_regular, r_regular = _regular(model.state_noise), _regular(model.output_noise)
-    if form == "auto":
+    if arithmetic == "auto":
         if model.is_flat:
-            form = "information"
+            arithmetic = "information"
         else:
             digits = threads > 1 or _loudness(model) < _LOUD if r_regular else False
-            form = "covariance" if q_regular and digits else "square-root"
-    if form == "information" and not (q_regular and r_regular):
+            arithmetic = "covariance" if q_regular and digits else "square-root"
+    if arithmetic == "information" and not (q_regular and r_regular):
         raise ModelError(
             "singular noise has no information form"
             + (", and a flat prior has no other; give initial_covariance" if model.is_flat else "")
         )
-    if form in ("covariance", "square-root") and model.is_flat:
-        raise MethodError(f"a flat prior has no {form} form; use form='information'")
-    if form == "covariance" and not r_regular:
-        raise MethodError("outputs without noise need form='square-root'")
-    if form == "covariance" and _loudness(model) > _LOUDEST:
-        out = "threads=1 and form='square-root'" if threads > 1 else "form='square-root'"
+    if arithmetic in ("covariance", "square-root") and model.is_flat:
+        raise MethodError(f"a flat prior has no {arithmetic} form; use arithmetic='information'")
+    if arithmetic == "covariance" and not r_regular:
+        raise MethodError("outputs without noise need arithmetic='square-root'")
+    if arithmetic == "covariance" and _loudness(model) > _LOUDEST:
+        out = (
+            "threads=1 and arithmetic='square-root'" if threads > 1 else "arithmetic='square-root'"
+        )
         raise ModelError(
             f"the covariance form has no digits left with output noise this small; use {out}"
         )
-    if form not in ("covariance", "information", "square-root"):
-        raise MethodError(f"form is auto, covariance, information or square-root, got {form!r}")
-    return form
+    if arithmetic not in ("covariance", "information", "square-root"):
+        raise MethodError(
+            f"arithmetic is auto, covariance, information or square-root, got {arithmetic!r}"
+        )
+    return arithmetic
 
 
 def _regular(noise: Array) -> bool:
@@ -267,22 +271,22 @@ def _loudness(model: StateSpace) -> float:
     """Variance that the first state and a step of the noise give an output, over that of its own
     noise: the covariance form subtracts numbers that agree up to this factor.
     """
-    states = model.initial_covariance + _leading(model.state_noise, 2)[0]
-    c, r = _leading(model.output, 2), _leading(model.output_noise, 2)
+    states = model.initial_covariance + leading(model.state_noise, 2)[0]
+    c, r = leading(model.output, 2), leading(model.output_noise, 2)
     signal = np.einsum("tmi,ij,tmj->tm", c, states, c)
     return float((signal / np.diagonal(r, axis1=1, axis2=2)).max())
 
 
 def _work(model: StateSpace, y: Array, inputs: Array | None) -> _Prepared:
     steps, m = y.shape
-    drift, centred = _drift(model, inputs, steps), y - output_means(model, inputs, steps)
+    drift, centred = state_drift(model, inputs, steps), y - output_means(model, inputs, steps)
     observed = ~np.isnan(y)
     if observed.all():
         seen, which = np.ones((1, m), dtype=bool), np.zeros(steps, dtype=np.uint32)
     else:
         seen, inverse = np.unique(observed, axis=0, return_inverse=True)
         which = inverse.reshape(-1).astype(np.uint32)
-    c, r = _leading(model.output, 2), _leading(model.output_noise, 2)
+    c, r = leading(model.output, 2), leading(model.output_noise, 2)
     if len(c) > 1 or len(r) > 1:
         seen, which = seen[which], np.arange(steps, dtype=np.uint32)
     order = np.argsort(~seen, axis=1, kind="stable").astype(np.int64)
@@ -293,14 +297,14 @@ def _work(model: StateSpace, y: Array, inputs: Array | None) -> _Prepared:
     if len(seen) > 1 or not seen.all():
         centred = np.take_along_axis(np.nan_to_num(centred), order[which], axis=1)
     return _Prepared(
-        _leading(model.transition, 2), drift, centred, seen, which,
+        leading(model.transition, 2), drift, centred, seen, which,
         np.ascontiguousarray(c), r, count, order,
     )  # fmt: skip
 
 
-def _drift(model: StateSpace, inputs: Array | None, steps: int) -> Array:
+def state_drift(model: StateSpace, inputs: Array | None, steps: int) -> Array:
     """What is added to each state: (1, n) if always the same."""
-    offset = _leading(model.state_offset, 1)
+    offset = leading(model.state_offset, 1)
     if inputs is None or not model.n_inputs:
         return offset.copy()  # writable, as with inputs: loops are compiled once for both
     return np.ascontiguousarray(inputs[:steps] @ model.state_input.T + offset)
@@ -308,13 +312,14 @@ def _drift(model: StateSpace, inputs: Array | None, steps: int) -> Array:
 
 def output_means(model: StateSpace, inputs: Array | None, steps: int) -> Array:
     """What is added to each output: (1, m) if always the same."""
-    offset = _leading(model.output_offset, 1)[:steps]
+    offset = leading(model.output_offset, 1)[:steps]
     if inputs is None or not model.n_inputs:
         return offset
     return np.asarray(inputs[:steps] @ model.output_input.T + offset)
 
 
-def _leading(value: Any, axes: int) -> Array:
+def leading(value: Any, axes: int) -> Array:
+    """A parameter with an axis of steps before its own axes."""
     return np.ascontiguousarray(value if np.ndim(value) > axes else np.asarray(value)[None])
 
 
@@ -361,7 +366,7 @@ def _covariance(
     """The filter; with `keep` also the predicted covariances."""
     c, y, log_det = _whitened(work)
     chain = WhiteChain(
-        work.a, _leading(model.state_noise, 2), work.drift, c, work.which, work.counts, y,
+        work.a, leading(model.state_noise, 2), work.drift, c, work.which, work.counts, y,
         np.array(model.initial_mean), np.array(model.initial_covariance),
     )  # fmt: skip
     steps, n = len(y), model.n_states
@@ -382,7 +387,7 @@ def _covariance(
     if failed >= 0 or not math.isfinite(log_z):
         raise ModelError(
             f"the covariance is no longer positive (step {failed if failed >= 0 else 'unknown'}); "
-            "use form='square-root', or check the scale of the noise"
+            "use arithmetic='square-root', or check the scale of the noise"
         )
     return _Filter(means, covs, predicted, log_z - log_det, first, None)
 
@@ -403,7 +408,8 @@ def _smooth_covariance(work: _Prepared, f: _Filter, steady: bool) -> SmoothedSta
             break
     if failed >= 0:
         raise ModelError(
-            f"the predicted covariance of step {failed + 1} is singular; use form='square-root'"
+            f"the predicted covariance of step {failed + 1} is singular; use "
+            "arithmetic='square-root'"
         )
     gap = steps - len(covs)
     matrices = _equal(covs, low, high, gap)
@@ -425,7 +431,7 @@ def _information(model: StateSpace, work: _Prepared, keep: bool) -> tuple[float,
     evidence = np.ascontiguousarray(np.swapaxes(c, 1, 2) @ c)
     shifts = y @ c[0] if len(c) == 1 else np.einsum("tm,tmn->tn", y, c[work.which])
     constant = -0.5 * (float((y * y).sum()) + float(work.counts[work.which].sum()) * _LOG_2PI)
-    noise = _leading(model.state_noise, 2)
+    noise = leading(model.state_noise, 2)
     if model.initial_covariance is None:
         gamma0, lambda0 = np.zeros(n), np.zeros((n, n))
     else:
@@ -487,7 +493,7 @@ def _square_root(model: StateSpace, work: _Prepared, keep: bool) -> tuple[float,
         np.empty((steps, n)), np.empty((steps, n, n)), np.empty((room, n, n)),
         np.empty((room, n, n)), np.empty((room, n)),
     )  # fmt: skip
-    q, first = _leading(model.state_noise, 2), _leading(model.initial_covariance, 2)
+    q, first = leading(model.state_noise, 2), leading(model.initial_covariance, 2)
     r_roots, r_unsure = _noise_roots(work)
     chain = RootChain(
         work.a, covariance_roots(q), work.drift, work.c, r_roots, work.which, work.counts, work.y,
@@ -530,7 +536,7 @@ def forecast_states(
             f"more than {_GROWTH:g} times in {steps} steps; forecast fewer steps"
         )
     n, m = model.n_states, model.n_outputs
-    drift, offsets = _drift(model, inputs, steps), output_means(model, inputs, steps)
+    drift, offsets = state_drift(model, inputs, steps), output_means(model, inputs, steps)
     means, covs = np.empty((steps, n)), np.empty((steps, n, n))
     a = model.transition
     for t in range(steps):
@@ -559,9 +565,9 @@ def sample_states(
             raise DataError(f"{name} is given for fewer than {steps} steps")
     rng = generator(seed)
     n, m = model.n_states, model.n_outputs
-    q, r = (covariance_roots(_leading(p, 2)) for p in (model.state_noise, model.output_noise))
-    a, c = _leading(model.transition, 2), _leading(model.output, 2)
-    drift = np.broadcast_to(_drift(model, inputs, steps), (max(steps, 1), n))
+    q, r = (covariance_roots(leading(p, 2)) for p in (model.state_noise, model.output_noise))
+    a, c = leading(model.transition, 2), leading(model.output, 2)
+    drift = np.broadcast_to(state_drift(model, inputs, steps), (max(steps, 1), n))
     states = np.einsum("tij,tj->ti", np.broadcast_to(q[:steps], (steps, n, n)),
                        rng.normal(size=(steps, n)))  # fmt: skip
     noise = np.einsum("tij,tj->ti", np.broadcast_to(r[:steps], (steps, m, m)),

@@ -125,13 +125,13 @@ class StateStatistics:
 
 
 def expected_statistics(
-    model: StateSpace, sequences: Sequences, inputs: list[Array], form: Any = "auto"
+    model: StateSpace, sequences: Sequences, inputs: list[Array], arithmetic: Any = "auto"
 ) -> tuple[float, StateStatistics]:
     """Log-likelihood of all sequences, and expected sums of products."""
     total = StateStatistics.zero(model, len(inputs))
     log_likelihood = 0.0
     for y, u in zip(sequences.tables, inputs, strict=True):
-        s = smooth_states(model, y, u, form=form)
+        s = smooth_states(model, y, u, arithmetic=arithmetic)
         log_likelihood += s.log_likelihood
         total.add_states(model, s, u)
         if not _varies(model, "output_noise"):

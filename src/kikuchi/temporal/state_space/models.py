@@ -13,6 +13,7 @@ from kikuchi.core.errors import DataError, MethodError
 from kikuchi.core.methods import constructor
 from kikuchi.core.options import option
 from kikuchi.core.seeds import Seed
+from kikuchi.temporal import kinds
 from kikuchi.temporal.ascent import SeriesAscent
 from kikuchi.temporal.base import Fitted, SequenceEstimator, total_log_likelihood
 from kikuchi.temporal.gaussian import is_positive
@@ -39,6 +40,7 @@ from kikuchi.temporal.state_space.learning import (
 )
 from kikuchi.temporal.state_space.parameters import StateSpace
 from kikuchi.temporal.state_space.results import Forecast
+from kikuchi.temporal.state_space.scores import row_scores
 from kikuchi.training.checkpoint import Arrays
 
 _NEAR = {"auto": 1e-3, "em": 0.0, "gradient": np.inf}  # gain per row where EM ends
@@ -78,7 +80,7 @@ class LinearGaussianSSM(SequenceEstimator, Fitted[StateSpace]):
     >>> rng = np.random.default_rng(0)
     >>> level = np.cumsum(0.3 * rng.normal(size=200))
     >>> noisy = level[:, None] + rng.normal(size=(200, 1))
-    >>> ssm = LinearGaussianSSM(state=1, max_iter=500).fit(noisy)
+    >>> ssm = LinearGaussianSSM(n_components=1, max_iter=500).fit(noisy)
     >>> smooth = ssm.smooth(level[:, None])
     >>> smooth.mean.shape, smooth.covariance.shape, smooth.pair_covariance.shape
     ((200, 1), (200, 1, 1), (199, 1, 1))
@@ -88,9 +90,10 @@ class LinearGaussianSSM(SequenceEstimator, Fitted[StateSpace]):
     Reference: HOJ-M5, HOJ-M6, HOJ-I6, HOJ-I7.
     """
 
+    kind = kinds.SSM
     file_kind: ClassVar[str] = "state-space"
 
-    state: int = option(1, "Dimensions of the state.", low=1)
+    n_components: int = option(1, "Dimensions of the state.", low=1)
     _: KW_ONLY
     learner: Literal["auto", "em", "gradient"] = option(
         "auto",
@@ -114,7 +117,7 @@ class LinearGaussianSSM(SequenceEstimator, Fitted[StateSpace]):
         "The fit has converged when ten iterations gain less log-likelihood per observed row.",
         low=0,
     )
-    form: Literal["auto", "covariance", "information", "square-root"] = option(
+    arithmetic: Literal["auto", "covariance", "information", "square-root"] = option(
         "auto", "Form of the recursions: auto, covariance, information or square-root."
     )
 
@@ -128,10 +131,10 @@ class LinearGaussianSSM(SequenceEstimator, Fitted[StateSpace]):
         `options` are those of the class.
 
         >>> walk = StateSpace([[1.0]], [[1.0]], [[0.1]], [[1.0]])
-        >>> LinearGaussianSSM.from_parameters(walk).log_likelihood([[0.0], [1.0]]) < 0
+        >>> LinearGaussianSSM.from_parameters(walk).score([[0.0], [1.0]]) < 0
         True
         """
-        made = cls(state=model.n_states, **options)
+        made = cls(n_components=model.n_states, **options)
         return made._given(model, model.n_outputs)
 
     def _constraints(self) -> StateConstraints:
@@ -153,33 +156,33 @@ class LinearGaussianSSM(SequenceEstimator, Fitted[StateSpace]):
             return "fixed"
         if self.initial == "learnt" and "initial_covariance" in self.fixed:
             return "mean"
-        if self.initial == "learnt" and sequences > self.state:
+        if self.initial == "learnt" and sequences > self.n_components:
             return "free"
         return "noise" if free and is_positive(model.state_noise) else "mean"
 
     # ------------------------------------------------------------------ learning
 
-    def fit(self, Y: Any, y: object = None, *, inputs: Any = None) -> Self:
-        """Learn by `learner` from outputs `Y` (time, outputs), or a list of such tables; NaN is
+    def fit(self, X: Any, y: object = None, *, inputs: Any = None) -> Self:
+        """Learn by `learner` from outputs `X` (time, outputs), or a list of such tables; NaN is
         missing and `y` is ignored.
 
-        `inputs` are known inputs (time, inputs), as many tables as Y.
+        `inputs` are known inputs (time, inputs), as many tables as X.
         """
-        return self._learn(Y, inputs, self.learner)
+        return self._learn(X, inputs, self.learner)
 
-    def fit_em(self, Y: Any, *, inputs: Any = None) -> Self:
-        """Learn from `Y` and `inputs`, as `fit` takes them, by expectation maximisation."""
-        return self._learn(Y, inputs, "em")
+    def fit_em(self, X: Any, *, inputs: Any = None) -> Self:
+        """Learn from `X` and `inputs`, as `fit` takes them, by expectation maximisation."""
+        return self._learn(X, inputs, "em")
 
-    def fit_gradient(self, Y: Any, *, inputs: Any = None) -> Self:
-        """Learn from `Y` and `inputs`, as `fit` takes them, by L-BFGS along the gradient of the
+    def fit_gradient(self, X: Any, *, inputs: Any = None) -> Self:
+        """Learn from `X` and `inputs`, as `fit` takes them, by L-BFGS along the gradient of the
         log-likelihood.
         """
-        return self._learn(Y, inputs, "gradient")
+        return self._learn(X, inputs, "gradient")
 
-    def _learn(self, Y: Any, inputs: Any, method: str) -> Self:
+    def _learn(self, X: Any, inputs: Any, method: str) -> Self:
         self._check_options()
-        sequences = self._sequences(Y, reset=True)
+        sequences = self._sequences(X, reset=True)
         count = 0
         if inputs is not None:
             count = read_sequences([inputs] if sequences.single else inputs, "inputs").width
@@ -221,11 +224,14 @@ class LinearGaussianSSM(SequenceEstimator, Fitted[StateSpace]):
         if model is None:
             if self.fixed:
                 raise MethodError(f"fixed={list(self.fixed)} needs start, the values to keep")
-            model = first_guess(sequences, self._inputs, self.state, rng)
-        elif (model.n_states, model.n_outputs, model.n_inputs) != (self.state, sequences.width, k):
+            model = first_guess(sequences, self._inputs, self.n_components, rng)
+        elif (model.n_states, model.n_outputs, model.n_inputs) != (
+            self.n_components, sequences.width, k
+        ):  # fmt: skip
             raise DataError(
                 f"start has {model.n_states} states, {model.n_outputs} outputs and "
-                f"{model.n_inputs} inputs; asked for are {self.state}, {sequences.width} and {k}"
+                f"{model.n_inputs} inputs; asked for are "
+                f"{self.n_components}, {sequences.width} and {k}"
             )
         self._constraints().check(model.n_states, model.n_outputs, k)
         if self.initial == "flat":
@@ -244,7 +250,7 @@ class LinearGaussianSSM(SequenceEstimator, Fitted[StateSpace]):
     def _expectation(
         self, model: StateSpace, sequences: Sequences
     ) -> tuple[float, StateStatistics]:
-        value, statistics = expected_statistics(model, sequences, self._inputs, self.form)
+        value, statistics = expected_statistics(model, sequences, self._inputs, self.arithmetic)
         return value + self._beside(model), statistics
 
     def _maximisation(self, model: StateSpace, statistics: StateStatistics) -> StateSpace:
@@ -266,54 +272,69 @@ class LinearGaussianSSM(SequenceEstimator, Fitted[StateSpace]):
     # ------------------------------------------------------------------ asking
 
     def filter(
-        self, Y: Any, *, inputs: Any = None, steady: bool = True, threads: int = 1
+        self, X: Any, *, inputs: Any = None, steady: bool = True, threads: int = 1
     ) -> Any:  # fmt: skip
-        """States given the outputs `Y` (time, outputs) up to each step, and known `inputs` (time,
+        """States given the outputs `X` (time, outputs) up to each step, and known `inputs` (time,
         inputs): `FilteredStates`, or a list for a list.
 
         `steady` computes means only, once the covariance stays the same. `threads` work on blocks
         of time side by side, where it does not.
         """
-        return self._each(filter_states, Y, inputs, steady=steady, threads=threads)
+        return self._each(filter_states, X, inputs, steady=steady, threads=threads)
 
     def smooth(
-        self, Y: Any, *, inputs: Any = None, steady: bool = True, threads: int = 1
+        self, X: Any, *, inputs: Any = None, steady: bool = True, threads: int = 1
     ) -> Any:  # fmt: skip
-        """States given all outputs `Y`: `SmoothedStates`, or a list for a list; `inputs`, `steady`
+        """States given all outputs `X`: `SmoothedStates`, or a list for a list; `inputs`, `steady`
         and `threads` are those of `filter`.
         """
-        return self._each(smooth_states, Y, inputs, steady=steady, threads=threads)
+        return self._each(smooth_states, X, inputs, steady=steady, threads=threads)
 
-    def _each(self, infer: Any, Y: Any, inputs: Any, **options: Any) -> Any:
+    def _each(self, infer: Any, X: Any, inputs: Any, **options: Any) -> Any:
         model: StateSpace = self._model
-        sequences = self._sequences(Y)
+        sequences = self._sequences(X)
         every = read_inputs(inputs, sequences, model.n_inputs)
         return sequences.answer(
             [
-                infer(model, y, u if model.n_inputs else None, form=self.form, **options)
+                infer(
+                    model, y, u if model.n_inputs else None, arithmetic=self.arithmetic, **options
+                )
                 for y, u in zip(sequences.tables, every, strict=True)
             ]
         )
 
-    def log_likelihood(self, Y: Any, *, inputs: Any = None) -> float:
-        """log p(`Y`) given `inputs`, summed over sequences; with a flat prior that of height 1."""
-        return total_log_likelihood(self.filter(Y, inputs=inputs))
-
-    def score(self, Y: Any, y: object = None, *, inputs: Any = None) -> float:
-        """Log-likelihood per row of `Y` given `inputs`; `y` is ignored."""
-        return self.log_likelihood(Y, inputs=inputs) / self._sequences(Y).rows
-
-    def forecast(self, Y: Any, steps: int, *, inputs: Any = None) -> Forecast | list[Forecast]:
-        """Outputs and states of so many `steps` after the last row of `Y`.
-
-        `inputs` has `steps` more rows than Y. Dynamics that explode until then are refused.
+    def score_samples(self, X: Any, *, inputs: Any = None) -> Any:
+        """Return the log density of each row of `X` given the rows before it and `inputs`, or a
+        list of such arrays for a list of tables. The sum is the log-likelihood.
         """
         model: StateSpace = self._model
-        sequences = self._sequences(Y)
+        sequences = self._sequences(X)
+        every = read_inputs(inputs, sequences, model.n_inputs)
+        return sequences.answer(
+            [
+                row_scores(model, y, u if model.n_inputs else None, arithmetic=self.arithmetic)
+                for y, u in zip(sequences.tables, every, strict=True)
+            ]
+        )
+
+    def score(self, X: Any, y: object = None, *, inputs: Any = None) -> float:
+        """Return the log-likelihood per row of `X` given `inputs`, the mean of `score_samples`;
+        with a flat prior that of height 1. `y` is ignored.
+        """
+        return total_log_likelihood(self.filter(X, inputs=inputs)) / self._sequences(X).rows
+
+    def forecast(self, X: Any, steps: int, *, inputs: Any = None) -> Forecast | list[Forecast]:
+        """Outputs and states of so many `steps` after the last row of `X`.
+
+        `inputs` has `steps` more rows than X. Dynamics that explode until then are refused.
+        """
+        model: StateSpace = self._model
+        sequences = self._sequences(X)
         every = read_inputs(inputs, sequences, model.n_inputs, steps)
         answers = []
         for y, u in zip(sequences.tables, every, strict=True):
-            f = filter_states(model, y, u[: len(y)] if model.n_inputs else None, form=self.form)
+            known = u[: len(y)] if model.n_inputs else None
+            f = filter_states(model, y, known, arithmetic=self.arithmetic)
             if not f.proper[-1]:
                 raise DataError(f"{len(y)} rows do not determine the state yet; give more")
             later = u[len(y) :] if model.n_inputs else None
@@ -321,11 +342,29 @@ class LinearGaussianSSM(SequenceEstimator, Fitted[StateSpace]):
         answer: Forecast | list[Forecast] = sequences.answer(answers)
         return answer
 
-    def sample(self, steps: int, *, inputs: Any = None, seed: Seed = None) -> tuple[Array, Array]:
-        """States (`steps`, n) and outputs (steps, m) drawn from the model with `seed`, given
-        `inputs` (steps, inputs).
+    def sample(
+        self, n_samples: int = 1, *, inputs: Any = None, random_state: Seed = None,
+        return_latents: bool = False,
+    ) -> Any:  # fmt: skip
+        """Draw one sequence of `n_samples` rows from the model.
+
+        Parameters
+        ----------
+        n_samples : length of the sequence.
+        inputs : known inputs (n_samples, inputs), for models that have them.
+        random_state : seed of the draws.
+        return_latents : whether to return the latent states as well.
+
+        Returns
+        -------
+        Rows (n_samples, outputs); with `return_latents` the pair (rows, latents), latents
+        (n_samples, n_components).
         """
-        return sample_states(self._model, steps, seed, inputs)
+        states, rows = sample_states(self._model, n_samples, random_state, inputs)
+        return (rows, states) if return_latents else rows
+
+    def _drawn(self, steps: int, rng: np.random.Generator) -> tuple[Array, Array]:
+        return sample_states(self._model, steps, rng)
 
     def gain(self) -> Array:
         """The Kalman gain (n, m) that constant dynamics tend to, by the filter itself.

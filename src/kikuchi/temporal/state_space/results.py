@@ -24,7 +24,7 @@ def check_variances(covariances: Array) -> None:
     if (low < -_ROUNDING * high).any():
         raise ModelError(
             f"rounding made the variance of a state negative ({low.min():.2g}); use "
-            "form='square-root'"
+            "arithmetic='square-root'"
         )
 
 
@@ -79,11 +79,11 @@ class EqualSteps(NamedTuple):
 
 @dataclass(eq=False)
 class StateMoments:
-    """`mean` (T, n) and covariances of states, `log_likelihood`, and `form` of the recursion."""
+    """`mean` (T, n) and covariances of states, `log_likelihood`, and the `arithmetic` used."""
 
     mean: Array
     log_likelihood: float
-    form: str
+    arithmetic: str
     _covariances: EqualSteps
 
     @cached_property
@@ -126,7 +126,7 @@ class SmoothedStates(StateMoments):
     Attributes
     ----------
     mean (T, n), covariance (T, n, n), pair_covariance (T - 1, n, n): Cov(x_t, x_t+1),
-    log_likelihood, form.
+    log_likelihood, arithmetic.
 
     Reference: HOJ-I7.
     """

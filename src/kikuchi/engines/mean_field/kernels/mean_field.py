@@ -71,9 +71,8 @@ def sweep_tables(
                                 field[x] += p * log_tables[entry]
                                 entry += step
                 else:
-                    _contract(
-                        cards, scopes, state_offsets, log_tables, start, lo, hi, edge, q, scratch
-                    )
+                    part = (start, lo, hi, edge)
+                    _contract(cards, scopes, state_offsets, log_tables, part, q, scratch)
                     for x in range(card):
                         field[x] += scratch[x]
             largest = max(largest, _move(q, alive, first, card, temperatures[sweep], field))
@@ -88,18 +87,17 @@ def _contract(
     scopes: U4,
     state_offsets: Ints,
     log_tables: Array,
-    start: np.uint64,
-    lo: np.uint64,
-    hi: np.uint64,
-    edge: np.uint64,
+    part: tuple[np.uint64, np.uint64, np.uint64, np.uint64],
     q: Array,
     scratch: Array,
 ) -> None:
-    """Expectation of the table at `start`, of scope `lo` to `hi`, over all its variables but that
-    of `edge` (over all if `edge` is `_NO_EDGE`).
+    """Expectation of a table over all its variables but that of one edge (over all if the edge is
+    `_NO_EDGE`).
 
-    One axis at a time: first those behind the edge, last first, then those before it.
+    `part` is where the table begins, the range of its scope, and the edge. One axis at a time:
+    first those behind the edge, last first, then those before it.
     """
+    start, lo, hi, edge = part
     size = _ONE
     for e in range(lo, hi):
         size *= _U(cards[scopes[e]])
@@ -170,8 +168,8 @@ def bound(g: GraphArrays, q: Array, temperature: float, scratch: Array) -> float
     total = 0.0
     for a in range(_U(len(table_offsets) - 1)):
         lo, hi = _U(scope_offsets[a]), _U(scope_offsets[a + _ONE])
-        start = _U(table_offsets[a])
-        _contract(cards, scopes, state_offsets, log_tables, start, lo, hi, _NO_EDGE, q, scratch)
+        part = (_U(table_offsets[a]), lo, hi, _NO_EDGE)
+        _contract(cards, scopes, state_offsets, log_tables, part, q, scratch)
         total += scratch[0]
     total /= temperature
     for p in q:

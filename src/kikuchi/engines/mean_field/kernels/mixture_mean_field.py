@@ -52,7 +52,8 @@ def _field(g: GraphArrays, q: Array, number: int, field: Array, scratch: Array) 
                     for x in range(card):
                         field[x] += p * log_tables[start + y * other_step + x * step]
         else:
-            _contract(cards, scopes, state_offsets, log_tables, start, lo, hi, edge, q, scratch)
+            part = (start, lo, hi, edge)
+            _contract(cards, scopes, state_offsets, log_tables, part, q, scratch)
             for x in range(card):
                 field[x] += scratch[x]
 

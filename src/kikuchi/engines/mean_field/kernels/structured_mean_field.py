@@ -26,7 +26,9 @@ from kikuchi.core.compiled import njit
 if TYPE_CHECKING:
     from kikuchi.engines.mean_field.structured_layout import (
         FactorParts,
+        Route,
         Shape,
+        StructuredForest,
         StructuredWorkspace,
         Tours,
     )
@@ -450,14 +452,10 @@ def _leave(
 
 @njit(cache=True, error_model="numpy")
 def sweep(
-    s: Shape,
+    forest: StructuredForest,
     w: StructuredWorkspace,
-    q: FactorParts,
-    t: Tours,
     log_tables: Array,
-    path: Ints,
-    path_offsets: Ints,
-    mode: int,
+    route: Route,
     values: Array,
     trees: tuple[int, int],
     places: tuple[int, int],
@@ -468,6 +466,8 @@ def sweep(
     A move is a clique and a neighbour; `stages` says whether trees are entered before and left
     afterwards. With updates the bound never falls.
     """
+    s, q, t = forest
+    path, path_offsets, mode = route
     for tree in range(trees[0], trees[1]):
         if stages & ENTER:
             _enter(s, w, q, t, log_tables, tree)

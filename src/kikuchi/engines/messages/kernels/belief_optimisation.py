@@ -34,20 +34,23 @@ def _small_cell(k, c, w, d, r, log_p, p):
 
 
 @njit(cache=True, error_model="numpy")
-def cells(w, qi, pi, li, ki, qj, pj, lj, kj):
+def cells(w, first, second):
     """Pair belief (b00, b01, b10, b11) and its logarithms.
 
-    Arguments are the coupling, and for each variable q, 1 - q and the logarithms of both.
+    Arguments are the coupling, and for each variable (q, 1 - q, log q, log(1 - q)).
     """
     if w < 0.0:
-        b01, b00, b11, b10, l01, l00, l11, l10 = _attractive(-w, qi, pi, li, ki, pj, qj, kj, lj)
+        q, p, lq, lp = second
+        b01, b00, b11, b10, l01, l00, l11, l10 = _attractive(-w, first, (p, q, lp, lq))
     else:
-        b00, b01, b10, b11, l00, l01, l10, l11 = _attractive(w, qi, pi, li, ki, qj, pj, lj, kj)
+        b00, b01, b10, b11, l00, l01, l10, l11 = _attractive(w, first, second)
     return b00, b01, b10, b11, l00, l01, l10, l11
 
 
 @njit(cache=True, error_model="numpy", inline="always")
-def _attractive(w, qi, pi, li, ki, qj, pj, lj, kj):
+def _attractive(w, first, second):
+    qi, pi, li, ki = first
+    qj, pj, lj, kj = second
     k = np.exp(-w)
     c = -np.expm1(-w)
     d = qi - qj if qi + qj <= 1.0 else pj - pi
@@ -96,7 +99,7 @@ def value_and_gradient(theta, biases, first, second, weights, degrees, singles, 
         j = second[e]
         w = weights[e]
         b00, b01, b10, b11, l00, l01, l10, l11 = cells(
-            w, q[i], p[i], lq[i], lp[i], q[j], p[j], lq[j], lp[j]
+            w, (q[i], p[i], lq[i], lp[i]), (q[j], p[j], lq[j], lp[j])
         )
         for b, log_b in ((b00, l00), (b01, l01), (b10, l10)):
             if b > 0.0:
@@ -118,7 +121,7 @@ def hessian(first, second, weights, degrees, singles, diagonal, coupling):
         i = first[e]
         j = second[e]
         b00, b01, b10, b11, _, _, _, _ = cells(
-            weights[e], q[i], p[i], lq[i], lp[i], q[j], p[j], lq[j], lp[j]
+            weights[e], (q[i], p[i], lq[i], lp[i]), (q[j], p[j], lq[j], lp[j])
         )
         # With x the belief b11: dx / dq_i = (1/b10 + 1/b00) / sum of 1/b, and so for j.
         total = 1.0 / b00 + 1.0 / b01 + 1.0 / b10 + 1.0 / b11
@@ -139,7 +142,7 @@ def pair_beliefs(first, second, weights, singles, out):
         i = first[e]
         j = second[e]
         b00, b01, b10, b11, _, _, _, _ = cells(
-            weights[e], q[i], p[i], lq[i], lp[i], q[j], p[j], lq[j], lp[j]
+            weights[e], (q[i], p[i], lq[i], lp[i]), (q[j], p[j], lq[j], lp[j])
         )
         total = b00 + b01 + b10 + b11
         out[4 * e] = b00 / total

@@ -91,9 +91,10 @@ def factor_beliefs(layout, tables, nu, out, mode):
 
 
 @njit(cache=True, error_model="numpy")
-def free_energy(layout, tables, nu, new, work, clamped, marginals, state_at, mode):
+def free_energy(layout, arrays, beliefs, mode):
     """The Bethe free energy of the beliefs that the messages define.
 
+    `beliefs` are a `Clamping`: the marginals of all variables, and which of them were given.
     Since b_a = phi_a prod_j nu_j / Z_a, a factor adds sum_j sum_x b_aj(x) log nu_j(x) - log Z_a,
     with b_aj its marginals: logarithms of messages only, none of tables. Variables add
     (1 - degree) sum_x b_i log b_i. Where j is clamped, b_aj is the given marginal itself, and the
@@ -101,6 +102,8 @@ def free_energy(layout, tables, nu, new, work, clamped, marginals, state_at, mod
     constrained minimum whose error is of second order.
     """
     scope_at, _, at, variable_at, _, _, scopes = layout
+    tables, _, nu, new, work = arrays
+    clamped, marginals, state_at = beliefs
     energy = 0.0
     status = OK
     for a in range(np.uint64(scope_at.size) - _U1):
@@ -171,11 +174,12 @@ def breadth_first(layout):
 
 
 @njit(cache=True, error_model="numpy")
-def decode(layout, tables, m, nu, new, work, order, states):
+def decode(layout, arrays, order, states):
     """A state from max-product messages: fix variables in `order`, each at the best state
     given those fixed before it. Exact on forests, ties included.
     """
     scope_at, _, at, variable_at, edges, edge_factor, _ = layout
+    tables, m, nu, new, work = arrays
     for position in range(np.uint64(order.size)):
         v = np.uint64(order[position])
         lo = variable_at[v]

@@ -16,7 +16,10 @@ Reference: LIU-M6, TEH-I8.
 
 from __future__ import annotations
 
+from typing import Any, NamedTuple
+
 import numpy as np
+from numpy.typing import NDArray
 
 from kikuchi.core.compiled import njit
 from kikuchi.core.copying import copy_into
@@ -32,6 +35,16 @@ _U3 = np.uint64(3)
 _U4 = np.uint64(4)
 
 
+class RatioEdges(NamedTuple):
+    """The model in ratio form: edges by receiving node, their k, and the fields of the nodes."""
+
+    start: NDArray[Any]
+    reverse: NDArray[Any]
+    node: NDArray[Any]
+    k: NDArray[Any]
+    field: NDArray[Any]
+
+
 @njit(cache=True, error_model="numpy", inline="always")
 def _damped(old, new, damping, kind):
     """The message between `old` and `new`, with weight `damping` on the old one."""
@@ -43,8 +56,9 @@ def _damped(old, new, damping, kind):
 
 
 @njit(cache=True, error_model="numpy")
-def _parallel_plain(start, reverse, k, field, r, out):
+def _parallel_plain(model, r, out):
     """One undamped sweep; nodes of degree four, the inside of a grid, are unrolled."""
+    start, reverse, _, k, field = model
     for i in range(np.uint64(field.size)):
         lo = np.uint64(start[i])
         hi = np.uint64(start[i + _U1])
@@ -76,11 +90,12 @@ def _odds(i, start, field, r):
 
 
 @njit(cache=True, error_model="numpy")
-def _measured(start, reverse, k, field, r, out, order, damping, kind):
+def _measured(model, r, out, order, damping, kind):
     """One sweep over the nodes in `order` from the messages `r` into `out`, which may be `r`.
 
-    Answers the largest change of a message probability before damping.
+    Returns the largest change of a message probability before damping.
     """
+    start, reverse, _, k, field = model
     residual = 0.0
     for position in range(np.uint64(order.size)):
         i = np.uint64(order[position])
@@ -95,15 +110,15 @@ def _measured(start, reverse, k, field, r, out, order, damping, kind):
 
 
 @njit(cache=True, error_model="numpy")
-def parallel(start, reverse, k, field, r, spare, order, sweeps, damping, kind):
+def parallel(model, r, spare, order, sweeps, damping, kind):
     """`sweeps` parallel sweeps; the messages end in `r` (`spare` is a second buffer)."""
     source, target = r, spare
     residual = 0.0
     for sweep in range(sweeps):
         if damping == 0.0 and sweep < sweeps - 1:
-            _parallel_plain(start, reverse, k, field, source, target)
+            _parallel_plain(model, source, target)
         else:
-            residual = _measured(start, reverse, k, field, source, target, order, damping, kind)
+            residual = _measured(model, source, target, order, damping, kind)
         source, target = target, source
     if sweeps % 2 == 1:
         copy_into(r, 0, spare, 0, len(r))
@@ -111,17 +126,19 @@ def parallel(start, reverse, k, field, r, spare, order, sweeps, damping, kind):
 
 
 @njit(cache=True, error_model="numpy")
-def sequential(start, reverse, k, field, r, order, damping, kind):
+def sequential(model, r, order, damping, kind):
     """One sweep over the nodes in `order`; what one sends is used by the next."""
-    return _measured(start, reverse, k, field, r, r, order, damping, kind)
+    return _measured(model, r, r, order, damping, kind)
 
 
 # ---------------------------------------------------------------------- residual schedule
 
 
 @njit(cache=True, error_model="numpy")
-def _propose_from(i, skip, start, reverse, k, field, r, new, key, heap, place):
+def _propose_from(i, skip, model, r, new, queue):
     """What node `i` would now send, except along the edge of slot `skip`; re-sort these."""
+    start, reverse, _, k, field = model
+    key, heap, place = queue
     lo, hi, a = _odds(i, start, field, r)
     for e in range(lo, hi):
         if e != skip:
@@ -133,35 +150,36 @@ def _propose_from(i, skip, start, reverse, k, field, r, new, key, heap, place):
 
 
 @njit(cache=True, error_model="numpy")
-def residual_start(start, reverse, k, field, r, new, key, heap, place):
+def residual_start(model, r, new, queue):
     """Proposals of all messages and the heap over their distances."""
+    key, heap, place = queue
     for e in range(np.uint64(r.size)):
         heap[e] = np.uint32(e)
         place[e] = np.uint32(e)
         key[e] = 0.0
     none = np.uint64(r.size)
-    for i in range(np.uint64(field.size)):
-        _propose_from(i, none, start, reverse, k, field, r, new, key, heap, place)
+    for i in range(np.uint64(model.field.size)):
+        _propose_from(i, none, model, r, new, queue)
 
 
 @njit(cache=True, error_model="numpy")
-def residual_updates(
-    start, reverse, k, field, r, node, new, key, heap, place, damping, kind, count, most, tol
-):
-    """At most `count` updates of the message that would change most, fewer once `most` proposals
-    are made.
+def residual_updates(model, r, new, damping, kind, queue, limits):
+    """Updates of the message that would change most, within `limits` (an `UpdateLimits`).
 
-    Answers the largest distance left and the updates done.
+    Returns the largest distance left and the number of updates done.
     """
+    start, _, node, _, _ = model
+    key, heap, place = queue
+    count, most, tol = limits
     done = 0
     proposed = _U0
-    while done < count and proposed <= most and key[heap[_U0]] > tol:
+    while done < count and proposed <= np.uint64(most) and key[heap[_U0]] > tol:
         e = np.uint64(heap[_U0])
         r[e] = new[e] if damping == 0.0 else _damped(r[e], new[e], damping, kind)
         key[e] = abs(new[e] - r[e]) / ((1.0 + new[e]) * (1.0 + r[e]))
         sift(heap, place, key, _U0)
         i = np.uint64(node[e])
-        _propose_from(i, e, start, reverse, k, field, r, new, key, heap, place)
+        _propose_from(i, e, model, r, new, queue)
         proposed += np.uint64(start[i + _U1]) - np.uint64(start[i])
         done += 1
     return key[heap[_U0]], done
@@ -171,8 +189,9 @@ def residual_updates(
 
 
 @njit(cache=True, error_model="numpy")
-def beliefs(start, field, r, product, out):
+def beliefs(model, r, product, out):
     """Products of all that comes into each node, and the beliefs (1, a) / (1 + a)."""
+    start, _, _, _, field = model
     for i in range(np.uint64(field.size)):
         a = field[i]
         for e in range(np.uint64(start[i]), np.uint64(start[i + _U1])):
@@ -183,13 +202,14 @@ def beliefs(start, field, r, product, out):
 
 
 @njit(cache=True, error_model="numpy")
-def bethe(start, reverse, node, k, field, r, product):
+def bethe(model, r, product):
     """Bethe free energy of the model exp(J s s') prod_i (1, f_i) at the present messages.
 
     With c = a / r the cavity ratios at both ends of an edge, its belief is proportional to
     (k, c', c, k c c') / sqrt(k), with sum Z; a pair adds b(x=1) log c + b(y=1) log c' - log Z, and
     a node of degree d adds (d - 1) times its entropy and -b(1) log f.
     """
+    start, reverse, node, k, field = model
     energy = 0.0
     for i in range(np.uint64(field.size)):
         lo = np.uint64(start[i])

@@ -2,8 +2,6 @@
 
 Two flat buffers hold the state, both laid out by `message_offsets` (one message for each edge, that
 is each factor-variable pair): `m` from factors to variables, `nu` from variables to factors.
-`layout` is the tuple (scope_offsets, table_offsets, message_offsets, variable_offsets,
-variable_edges, edge_factors, scopes) of a FactorGraph, its offsets seen as unsigned.
 
     nu_{i->a}(x_i)  prop. to  prod_{b != a} m_{b->i}(x_i)
     m_{a->i}(x_i)   prop. to  sum_{x_a \\ x_i} phi_a(x_a) prod_{j != i} nu_{j->a}(x_j). SUM works
@@ -23,7 +21,10 @@ Reference: LIU-I3, TEH-I1, TEH-I8.
 
 from __future__ import annotations
 
+from typing import Any, NamedTuple
+
 import numpy as np
+from numpy.typing import NDArray
 
 from kikuchi.core.compiled import njit
 
@@ -46,6 +47,52 @@ _SUFFIX_FLOOR = 1e-240
 _U0 = np.uint64(0)
 _U1 = np.uint64(1)
 _FAST = {"reassoc", "nsz", "contract"}  # sums may be reordered, so that they vectorise
+
+
+class MessageLayout(NamedTuple):
+    """Where the tables and the messages of a factor graph lie.
+
+    The arrays are those of `FactorGraph`: scope_offsets, table_offsets, message_offsets,
+    variable_offsets, variable_edges, edge_factors and scopes. Offsets are unsigned.
+    """
+
+    scope_at: NDArray[Any]
+    table_at: NDArray[Any]
+    at: NDArray[Any]
+    variable_at: NDArray[Any]
+    edges: NDArray[Any]
+    edge_factor: NDArray[Any]
+    scopes: NDArray[Any]
+
+
+class MessageArrays(NamedTuple):
+    """Tables and messages in one arithmetic: `new` takes messages of factors before they replace
+    those of `m`, `work` the partial sums of one factor.
+    """
+
+    tables: NDArray[Any]
+    m: NDArray[Any]
+    nu: NDArray[Any]
+    new: NDArray[Any]
+    work: NDArray[Any]
+
+
+class MessageQueue(NamedTuple):
+    """A heap of messages: the key of each, the heap itself, and the place of each in the heap."""
+
+    key: NDArray[Any]
+    heap: NDArray[Any]
+    place: NDArray[Any]
+
+
+class UpdateLimits(NamedTuple):
+    """When a call that makes single updates returns: after `updates` of them, once more than `most`
+    entries of tables or proposals were computed, or when no message changes by more than `tol`.
+    """
+
+    updates: int
+    most: int
+    tol: float
 
 
 # Arrays are passed whole with the place where their part begins: views would cost more than the
@@ -165,40 +212,33 @@ def cavities(v, offsets, edges, at, m, nu, run, mode):
 
 
 @njit(cache=True, error_model="numpy", fastmath=_FAST, inline="always")
-def _contract_both_sum(
-    source,
-    source_at,
-    prefixes,
-    states,
-    weights,
-    weights_at,
-    nu,
-    new,
-    message_at,
-    shorter,
-    shorter_at,
-):
-    """One pass over S_k for new(x) = sum_p W(p) S(p, x) and shorter(p) = sum_x S(p, x) nu(x)."""
+def _contract_both_sum(source, part, work, weights_at, shorter_at, nu, new, message_at):
+    """One pass over S_k for new(x) = sum_p W(p) S(p, x) and shorter(p) = sum_x S(p, x) nu(x).
+
+    S_k is a `part` of `source`: where it begins, its rows and its columns.
+    """
+    source_at, prefixes, states = part
     status = OK
     for x in range(states):
         new[message_at + x] = 0.0
     for p in range(prefixes):
         row = source_at + p * states
-        w = weights[weights_at + p]
+        w = work[weights_at + p]
         total = 0.0
         for x in range(states):
             value = source[row + x]
             total += value * nu[message_at + x]
             new[message_at + x] += w * value
-        shorter[shorter_at + p] = total
+        work[shorter_at + p] = total
         if 0.0 < total < _SUFFIX_FLOOR:
             status = UNDERFLOW
     return status
 
 
 @njit(cache=True, error_model="numpy", fastmath=_FAST)
-def _contract_last_sum(source, source_at, prefixes, states, nu, nu_at, shorter, shorter_at):
+def _contract_last_sum(source, part, nu, nu_at, shorter, shorter_at):
     """shorter(p) = sum_x S(p, x) nu(x)."""
+    source_at, prefixes, states = part
     status = OK
     for p in range(prefixes):
         row = source_at + p * states
@@ -212,8 +252,9 @@ def _contract_last_sum(source, source_at, prefixes, states, nu, nu_at, shorter, 
 
 
 @njit(cache=True, error_model="numpy", fastmath=_FAST)
-def _contract_first_sum(source, source_at, prefixes, states, weights, weights_at, out, out_at):
+def _contract_first_sum(source, part, weights, weights_at, out, out_at):
     """out(x) = sum_p W(p) S(p, x)."""
+    source_at, prefixes, states = part
     for x in range(states):
         out[out_at + x] = 0.0
     for p in range(prefixes):
@@ -224,8 +265,9 @@ def _contract_first_sum(source, source_at, prefixes, states, weights, weights_at
 
 
 @njit(cache=True, error_model="numpy")
-def _contract_last_log(source, source_at, prefixes, states, nu, nu_at, shorter, shorter_at, mode):
+def _contract_last_log(source, part, nu, nu_at, shorter, shorter_at, mode):
     """shorter(p) = log sum_x exp(S(p, x) + nu(x)), or the maximum over x."""
+    source_at, prefixes, states = part
     for p in range(prefixes):
         row = source_at + p * states
         top = -np.inf
@@ -240,10 +282,9 @@ def _contract_last_log(source, source_at, prefixes, states, nu, nu_at, shorter, 
 
 
 @njit(cache=True, error_model="numpy")
-def _contract_first_log(
-    source, source_at, prefixes, states, weights, weights_at, out, out_at, mode
-):
+def _contract_first_log(source, part, weights, weights_at, out, out_at, mode):
     """out(x) = log sum_p exp(W(p) + S(p, x)), or the maximum over p."""
+    source_at, prefixes, states = part
     for x in range(states):
         top = -np.inf
         for p in range(prefixes):
@@ -297,15 +338,13 @@ def factor_messages(a, layout, tables, nu, new, work, mode):
     source, source_at = tables, table_at[a]
     for back in range(last - lo + _U1):
         k = last - back
-        states = at[k + _U1] - at[k]
+        part = (source_at, size, at[k + _U1] - at[k])
         if mode == SUM:
-            step_status = _contract_both_sum(
-                source, source_at, size, states, work, begin, nu, new, at[k], work, top
-            )
+            step_status = _contract_both_sum(source, part, work, begin, top, nu, new, at[k])
             status = max(status, step_status)
         else:
-            _contract_first_log(source, source_at, size, states, work, begin, new, at[k], mode)
-            _contract_last_log(source, source_at, size, states, nu, at[k], work, top, mode)
+            _contract_first_log(source, part, work, begin, new, at[k], mode)
+            _contract_last_log(source, part, nu, at[k], work, top, mode)
         source, source_at = work, top
         top += size
         if k > lo:
@@ -328,19 +367,20 @@ def one_message(e, layout, tables, nu, new, work, mode):
         k = last - back
         states = at[k + _U1] - at[k]
         size = size // states
+        part = (source_at, size, states)
         if mode == SUM:
-            step_status = _contract_last_sum(source, source_at, size, states, nu, at[k], work, top)
+            step_status = _contract_last_sum(source, part, nu, at[k], work, top)
             status = max(status, step_status)
         else:
-            _contract_last_log(source, source_at, size, states, nu, at[k], work, top, mode)
+            _contract_last_log(source, part, nu, at[k], work, top, mode)
         source, source_at = work, top
         top += size
     prefix_status, begin, size = _prefix_weights(scope_at[a], e, at, nu, work, mode)
-    states = at[e + _U1] - at[e]
+    part = (source_at, size, at[e + _U1] - at[e])
     if mode == SUM:
-        _contract_first_sum(source, source_at, size, states, work, begin, new, at[e])
+        _contract_first_sum(source, part, work, begin, new, at[e])
     else:
-        _contract_first_log(source, source_at, size, states, work, begin, new, at[e], mode)
+        _contract_first_log(source, part, work, begin, new, at[e], mode)
     return max(status, prefix_status)
 
 

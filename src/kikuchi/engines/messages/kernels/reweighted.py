@@ -20,7 +20,10 @@ Reference: LIU-I6.
 
 from __future__ import annotations
 
+from typing import Any, NamedTuple
+
 import numpy as np
+from numpy.typing import NDArray
 
 from kikuchi.core.compiled import njit
 from kikuchi.engines.messages.kernels.bp_messages import (
@@ -35,6 +38,50 @@ _U0 = np.uint64(0)
 _U1 = np.uint64(1)
 MILD = 200.0  # of an exponent: products of three such exponentials are within doubles
 _FLOOR = 1e-60  # least positive cavity that SUM is trusted with
+
+
+class WeightedTables(NamedTuple):
+    """A model under weights: phi^power of all factors, fields by `state_at`, and by factor the
+    power and the gain.
+    """
+
+    tables: NDArray[Any]
+    state_at: NDArray[Any]
+    field: NDArray[Any]
+    power: NDArray[Any]
+    gain: NDArray[Any]
+
+
+class WeightedMessages(NamedTuple):
+    """Messages, log-beliefs and cavities; `new` takes targets, `work` the sums of one factor."""
+
+    ell: NDArray[Any]
+    log_b: NDArray[Any]
+    nu: NDArray[Any]
+    new: NDArray[Any]
+    work: NDArray[Any]
+
+
+class FactorReading(NamedTuple):
+    """What `factor_reading` finds: two numbers by factor, and one for each message entry."""
+
+    log_norms: NDArray[Any]
+    cross: NDArray[Any]
+    log_ratio: NDArray[Any]
+
+
+class WeightedPairs(NamedTuple):
+    """A positive binary pairwise model under weights: the edges as in `bp_binary`, with kappa =
+    2 power J and k = exp(kappa), the powers and gains of the edges, and the fields of the nodes.
+    """
+
+    start: NDArray[Any]
+    reverse: NDArray[Any]
+    k: NDArray[Any]
+    kappa: NDArray[Any]
+    power: NDArray[Any]
+    gain: NDArray[Any]
+    field: NDArray[Any]
 
 
 # ---------------------------------------------------------------------- beliefs and cavities
@@ -98,8 +145,10 @@ def cavities(v, layout, state_at, power, log_b, ell, nu, mode):
 
 
 @njit(cache=True, error_model="numpy")
-def refresh(layout, state_at, field, power, ell, log_b, nu, mode):
+def refresh(layout, model, state, mode):
     """Beliefs and cavities of every variable."""
+    _, state_at, field, power, _ = model
+    ell, log_b, nu, _, _ = state
     status = OK
     for v in range(np.uint64(state_at.size) - _U1):
         log_belief(v, layout, state_at, field, ell, log_b)
@@ -112,12 +161,14 @@ def refresh(layout, state_at, field, power, ell, log_b, nu, mode):
 
 
 @njit(cache=True, error_model="numpy")
-def _update_message(e, begin, at, power, gain, field, ell, new, mode):
-    """Move the message along `e` towards its target in `new`; answers how far that was.
+def _update_message(e, begin, at, rates, field, ell, new, mode):
+    """Move the message along `e` towards its target in `new`; returns how far that was.
 
+    `rates` are the power and the gain of the factor.
     The distance is the largest difference of n and its target as probabilities, so that a message
     that must diverge, where the optimum excludes a state, still converges.
     """
+    power, gain = rates
     base = at[e]
     states = at[e + _U1] - base
     high = -np.inf
@@ -149,11 +200,11 @@ def _update_message(e, begin, at, power, gain, field, ell, new, mode):
 
 
 @njit(cache=True, error_model="numpy")
-def sequential(
-    layout, tables, state_at, field, power, gain, ell, log_b, nu, new, work, order, mode
-):
+def sequential(layout, model, state, order, mode):
     """One sweep over the variables in `order`: each takes in its messages, then sends cavities."""
     scope_at, _, at, variable_at, edges, edge_factor, _ = layout
+    tables, state_at, field, power, gain = model
+    ell, log_b, nu, new, work = state
     status = OK
     residual = 0.0
     for position in range(np.uint64(order.size)):
@@ -166,7 +217,8 @@ def sequential(
             status = one_message(e, layout, tables, nu, new, work, mode)
             if status != OK:
                 return status, residual  # nothing was moved by a number that is too small
-            change = _update_message(e, state_at[v], at, power[a], gain[a], field, ell, new, mode)
+            rates = (power[a], gain[a])
+            change = _update_message(e, state_at[v], at, rates, field, ell, new, mode)
             residual = max(residual, change)
         log_belief(v, layout, state_at, field, ell, log_b)
         status = cavities(v, layout, state_at, power, log_b, ell, nu, mode)
@@ -176,9 +228,11 @@ def sequential(
 
 
 @njit(cache=True, error_model="numpy")
-def parallel(layout, tables, state_at, field, power, gain, ell, log_b, nu, new, work, mode):
+def parallel(layout, model, state, mode):
     """One parallel sweep: every factor sends from the same cavities, then all are refreshed."""
     scope_at, _, at, _, _, _, scopes = layout
+    tables, state_at, field, power, gain = model
+    ell, _, nu, new, work = state
     status = OK
     residual = 0.0
     for a in range(np.uint64(scope_at.size) - _U1):
@@ -191,9 +245,10 @@ def parallel(layout, tables, state_at, field, power, gain, ell, log_b, nu, new, 
             return status, residual
         for e in range(lo, hi):
             begin = state_at[scopes[e]]
-            change = _update_message(e, begin, at, power[a], gain[a], field, ell, new, mode)
+            rates = (power[a], gain[a])
+            change = _update_message(e, begin, at, rates, field, ell, new, mode)
             residual = max(residual, change)
-    return refresh(layout, state_at, field, power, ell, log_b, nu, mode), residual
+    return refresh(layout, model, state, mode), residual
 
 
 # ---------------------------------------------------------------------- reading the answer
@@ -214,9 +269,7 @@ def normalised_beliefs(layout, state_at, field, ell, log_b, log_norms):
 
 
 @njit(cache=True, error_model="numpy")
-def factor_reading(
-    layout, tables, state_at, power, log_b, ell, nu, new, work, mode, log_norms, cross, log_ratio
-):
+def factor_reading(layout, model, state, reading, mode):
     """What the factors say at the present messages, from normalised `log_b`.
 
     b_a = phi_a^power prod_i exp(cavity_i) / Z_a has marginals b_ai. For each factor: log Z_a
@@ -224,6 +277,9 @@ def factor_reading(
     for impossible states.
     """
     scope_at, _, at, _, _, _, scopes = layout
+    tables, state_at, _, power, _ = model
+    ell, log_b, nu, new, work = state
+    log_norms, cross, log_ratio = reading
     status = OK
     for a in range(np.uint64(scope_at.size) - _U1):
         lo = scope_at[a]
@@ -352,16 +408,17 @@ def _distance(first, second):
 
 
 @njit(cache=True, error_model="numpy")
-def binary_sweep(
-    start, reverse, k, kappa, power, gain, field, z, n, z_out, n_out, order, mild, full
-):
-    """One sweep over nodes; `z` holds l(1) - l(0) into each node, kappa = 2 power J, k its exp.
+def binary_sweep(pairs, source, target, order, mild, full):
+    """One sweep over nodes, from the messages (z, n) of `source` into those of `target`.
 
-    Sequential when the messages go out into the arrays they come from, else parallel. With `mild`
-    couplings `n` holds exp(power z), and a node that is not too sure of its state sends
+    `z` holds l(1) - l(0) into each node. Sequential if both are the same, else parallel. With
+    `mild` couplings `n` holds exp(power z), and a node that is not too sure of its state sends
     n' = (k a + n) / (k n + a), where a = b(1) / b(0): one exponential for all its messages. `full`
     says that every gain is 1 / power, so that n' is the new n.
     """
+    start, reverse, k, kappa, power, gain, field = pairs
+    z, n = source
+    z_out, n_out = target
     residual = 0.0
     for position in range(np.uint64(order.size)):
         i = np.uint64(order[position])
@@ -383,9 +440,9 @@ def binary_sweep(
         else:
             for e in range(lo, hi):
                 g = np.uint64(reverse[e])
-                target = _log_ratio(k[e], kappa[e], total - power[e] * z[e])
-                value = z[g] + gain[e] * (target - power[e] * z[g])
-                residual = max(residual, _distance(target, power[e] * z[g]))
+                aim = _log_ratio(k[e], kappa[e], total - power[e] * z[e])
+                value = z[g] + gain[e] * (aim - power[e] * z[g])
+                residual = max(residual, _distance(aim, power[e] * z[g]))
                 z_out[g] = value
                 if mild:
                     n_out[g] = np.exp(power[e] * value)

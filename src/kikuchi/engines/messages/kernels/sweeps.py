@@ -10,15 +10,15 @@ so that the belief of every factor agrees with c at once. Clamped variables ther
 from one factor to another: if they cut all cycles, what is left is a forest in which each clamped
 variable is a leaf once for each of its factors.
 
-`clamping` is the tuple (clamped, clamped_to, state_at): which variables are clamped, and their
-marginals, flat by `state_at`.
-
 Reference: TEH-I14, TEH-I16, TEH-I17.
 """
 
 from __future__ import annotations
 
+from typing import Any, NamedTuple
+
 import numpy as np
+from numpy.typing import NDArray
 
 from kikuchi.core.compiled import njit
 from kikuchi.engines.messages.kernels.bp_messages import (
@@ -42,6 +42,14 @@ INFEASIBLE = 3  # a clamped marginal has mass where a message has none
 _FAST = {"reassoc", "nsz", "contract"}  # sums may be reordered, so that they vectorise
 _U0 = np.uint64(0)
 _U1 = np.uint64(1)
+
+
+class Clamping(NamedTuple):
+    """Which variables are clamped, and their marginals, flat by `state_at`."""
+
+    clamped: NDArray[np.uint8]
+    clamped_to: NDArray[np.float64]
+    state_at: NDArray[Any]
 
 
 # ---------------------------------------------------------------------- from variables to factors
@@ -129,7 +137,7 @@ def variable_messages(v, layout, m, nu, work, clamping, mode):
     clamped, clamped_to, state_at = clamping
     if clamped[v]:
         return _clamped_variable_messages(v, layout, m, nu, clamped_to, state_at[v], mode)
-    return cavities(v, layout[3], layout[4], layout[2], m, nu, work, mode), 0.0
+    return cavities(v, layout.variable_at, layout.edges, layout.at, m, nu, work, mode), 0.0
 
 
 @njit(cache=True, error_model="numpy", fastmath=_FAST)
@@ -155,12 +163,13 @@ def all_variable_messages(layout, m, nu, work, clamping, mode):
 
 
 @njit(cache=True, error_model="numpy")
-def sequential(layout, tables, m, nu, new, work, clamping, order, damping, kind, mode):
+def sequential(layout, arrays, clamping, order, damping, kind, mode):
     """One sweep over the variables in `order`: each takes in its messages, then sends its nu.
 
     Answers status and the largest change of a message or mismatch of a clamped marginal.
     """
     scope_at, _, at, variable_at, edges, edge_factor, _ = layout
+    tables, m, nu, new, work = arrays
     status = OK
     residual = 0.0
     for position in range(np.uint64(order.size)):
@@ -181,9 +190,10 @@ def sequential(layout, tables, m, nu, new, work, clamping, order, damping, kind,
 
 
 @njit(cache=True, error_model="numpy", fastmath=_FAST)
-def parallel(layout, tables, m, nu, new, work, clamping, damping, kind, mode):
+def parallel(layout, arrays, clamping, damping, kind, mode):
     """One sweep in which every factor sends from the same nu, then every variable answers."""
     scope_at, _, at, _, _, _, _ = layout
+    tables, m, nu, new, work = arrays
     status = OK
     residual = 0.0
     for a in range(np.uint64(scope_at.size) - _U1):
@@ -204,9 +214,10 @@ def parallel(layout, tables, m, nu, new, work, clamping, damping, kind, mode):
 
 
 @njit(cache=True, error_model="numpy")
-def _propose(e, layout, tables, m, nu, new, work, mode, key):
+def _propose(e, layout, arrays, mode, key):
     """Compute what the message along `e` would become; its distance is the key."""
-    at = layout[2]
+    tables, m, nu, new, work = arrays
+    at = layout.at
     begin, end = at[e], at[e + _U1]
     status = one_message(e, layout, tables, nu, new, work, mode)
     status = max(status, normalise(new, begin, end, mode))
@@ -215,8 +226,9 @@ def _propose(e, layout, tables, m, nu, new, work, mode, key):
 
 
 @njit(cache=True, error_model="numpy")
-def residual_start(layout, tables, m, nu, new, work, mode, key, heap, place):
+def residual_start(layout, arrays, mode, queue):
     """Proposals of all messages and the heap over their distances."""
+    key, heap, place = queue
     scope_at, _, _, _, _, edge_factor, _ = layout
     status = OK
     for e in range(np.uint64(edge_factor.size)):
@@ -226,25 +238,25 @@ def residual_start(layout, tables, m, nu, new, work, mode, key, heap, place):
     for e in range(np.uint64(edge_factor.size)):
         a = np.uint64(edge_factor[e])
         if scope_at[a + _U1] - scope_at[a] > _U1:
-            status = max(status, _propose(e, layout, tables, m, nu, new, work, mode, key))
+            status = max(status, _propose(e, layout, arrays, mode, key))
             sift(heap, place, key, np.uint64(place[e]))
     return status
 
 
 @njit(cache=True, error_model="numpy")
-def residual_updates(
-    layout, tables, m, nu, new, work, damping, kind, mode, key, heap, place, count, most, tol
-):
-    """At most `count` updates, always of the message that would change most (residual BP), fewer
-    once `most` entries of tables are read.
+def residual_updates(layout, arrays, damping, kind, mode, queue, limits):
+    """Updates within `limits`, always of the message that would change most (residual BP).
 
-    Answers status, the largest distance left and the updates done.
+    Returns the status, the largest distance left and the number of updates done.
     """
     scope_at, table_at, at, variable_at, edges, edge_factor, scopes = layout
+    _, m, nu, new, work = arrays
+    key, heap, place = queue
+    count, most, tol = limits
     status = OK
     done = 0
     entries = _U0
-    while done < count and entries <= most and key[heap[_U0]] > tol:
+    while done < count and entries <= np.uint64(most) and key[heap[_U0]] > tol:
         e = np.uint64(heap[_U0])
         a = np.uint64(edge_factor[e])
         v = np.uint64(scopes[e])
@@ -260,7 +272,7 @@ def residual_updates(
             entries += (hi - lo) * (np.uint64(table_at[b + _U1]) - np.uint64(table_at[b]))
             for f in range(lo, hi):
                 if f != np.uint64(edges[i]):
-                    new_status = _propose(f, layout, tables, m, nu, new, work, mode, key)
+                    new_status = _propose(f, layout, arrays, mode, key)
                     status = max(status, new_status)
                     sift(heap, place, key, np.uint64(place[f]))
         done += 1

@@ -7,18 +7,49 @@ covariance is a good metric for moving many marginals at once.
 
 from __future__ import annotations
 
+from typing import Any, NamedTuple
+
 import numpy as np
+from numpy.typing import NDArray
 
 from kikuchi.core.compiled import njit
 from kikuchi.graphs.kernels.disjoint_sets import find_root
 
 
+class FactorPairs(NamedTuple):
+    """All pairs of variables that share a factor: the factor, two of its edges and their variables.
+
+    The marginal of pair k is `pairs[pair_at[k] : pair_at[k + 1]]`.
+    """
+
+    factor: NDArray[np.int64]
+    first: NDArray[np.int64]
+    second: NDArray[np.int64]
+    one: NDArray[np.int64]
+    two: NDArray[np.int64]
+    pair_at: NDArray[np.int64]
+    pairs: NDArray[np.float64]
+
+
+class MarkovTree(NamedTuple):
+    """Pairs of a forest from the roots outwards, whether the second variable of each is the parent,
+    and the marginals of single variables by `state_at`.
+    """
+
+    pair: NDArray[np.int64]
+    flipped: NDArray[np.uint8]
+    marginals: NDArray[np.float64]
+    state_at: NDArray[Any]
+
+
 @njit(cache=True, error_model="numpy")
-def pair_marginals(factor, first, second, pair_at, tables, table_at, scope_at, at, pairs, shared):
+def pair_marginals(pairs_of, layout, tables, shared):
     """Marginals of pairs of a factor's variables and their mutual information, from its belief.
 
-    `first` and `second` are edges of the same factor, `tables` the beliefs of all factors.
+    `layout` is a `MessageLayout`, `tables` are the beliefs of all factors.
     """
+    factor, first, second, _, _, pair_at, pairs = pairs_of
+    scope_at, table_at, at, _, _, _, _ = layout
     for k in range(factor.size):
         a = np.int64(factor[k])
         one, two = np.int64(first[k]), np.int64(second[k])
@@ -113,8 +144,10 @@ def _sum_below(y, above, below, flipped, pairs, at, weight, first):
 
 
 @njit(cache=True, error_model="numpy")
-def covariance_times(vector, marginals, state_at, one, two, pair, flipped, pair_at, pairs):
+def covariance_times(vector, pairs_of, tree):
     """C v of the indicators of all states: v is gathered at the roots, then spread out again."""
+    _, _, _, one, two, pair_at, pairs = pairs_of
+    pair, flipped, marginals, state_at = tree
     weight = vector.copy()
     out = np.empty_like(vector)
     for t in range(pair.size - 1, -1, -1):

@@ -16,7 +16,10 @@ bounded because no covariance is ever inverted alone, only I + (covariance)(info
 
 from __future__ import annotations
 
+from typing import Any, NamedTuple
+
 import numpy as np
+from numpy.typing import NDArray
 
 from kikuchi.core.compiled import njit
 from kikuchi.engines.messages.kernels.bp_messages import OK, SUM
@@ -32,37 +35,95 @@ _LEAST = 1e-13  # damping
 _MOST = 1e6
 
 
-@njit(cache=True, error_model="numpy")
-def newton_trees(
-    layout, tables, m, nu, new, work, clamping, plan, buffers, trees, loops, tol, mode
-):
-    """At most `loops` steps on each tree whose residual is above `tol`; answers the status.
+class NewtonPlan(NamedTuple):
+    """The core of a forest, tree by tree.
 
-    `plan` has the edges of the core in the order in which they are entered and left, and the
-    updates that refresh all messages of a tree. `trees` is (residual, walks, damping),
-    each with one entry per tree; a step counts as three walks: two for the smoother, and one for
-    each refreshing.
+    `tour` has its edges in the order in which they are entered and left, `leaving` says which of
+    the two it is, `from_factor` whether an edge is entered from its factor. `leaves` are the edges
+    of clamped variables, `edge` and `kind` the updates that refresh all messages of a tree. Each
+    `start` says where the entries of each tree begin. `core` marks the edges.
+    """
+
+    tour: NDArray[np.uint32]
+    leaving: NDArray[np.uint8]
+    from_factor: NDArray[np.uint8]
+    start: NDArray[np.int64]
+    leaves: NDArray[np.uint32]
+    leaf_start: NDArray[np.int64]
+    edge: NDArray[np.uint32]
+    kind: NDArray[np.uint8]
+    edge_start: NDArray[np.int64]
+    core: NDArray[np.uint8]
+
+
+class FactorSpace(NamedTuple):
+    """Room for one factor: its belief, and the linear system of its children."""
+
+    joint: NDArray[np.float64]
+    noise: NDArray[np.float64]
+    rate: NDArray[np.float64]
+    parents: NDArray[np.float64]
+    system: NDArray[np.float64]
+    right: NDArray[np.float64]
+    place_of: NDArray[np.int64]
+    states_of: NDArray[np.int64]
+    entry: NDArray[np.int64]
+
+
+class NewtonSpace(NamedTuple):
+    """Room for the steps: by message entry (the first six), and matrices by edge with where each
+    begins: `lam` the information that an edge carries, `gain` what a child follows its parent by.
+    """
+
+    gradient: NDArray[np.float64]
+    tried: NDArray[np.float64]
+    step: NDArray[np.float64]
+    old: NDArray[np.float64]
+    eta: NDArray[np.float64]
+    y: NDArray[np.float64]
+    lam: NDArray[np.float64]
+    lam_at: NDArray[np.int64]
+    gain: NDArray[np.float64]
+    gain_at: NDArray[np.int64]
+    factor: FactorSpace
+
+
+class TreeProgress(NamedTuple):
+    """By tree: the largest mismatch, the number of walks, and the damping of the steps."""
+
+    residual: NDArray[Any]
+    walks: NDArray[Any]
+    damping: NDArray[Any]
+
+
+@njit(cache=True, error_model="numpy")
+def newton_trees(layout, arrays, clamping, plan, space, trees, limits, mode):
+    """Steps on each tree whose residual is above the tolerance; returns the status.
+
+    `limits` are the most steps on a tree and the tolerance, `trees` a `TreeProgress`. A step counts
+    as three walks: two for the smoother, and one for each refreshing.
     """
     tour, leaving, from_factor, start, leaves, leaf_start, op_edge, op_kind, op_start, core = plan
     residual, walks, damping = trees
-    at = layout[2]
+    loops, tol = limits
+    at, scopes = layout.at, layout.scopes
+    m, nu = arrays.m, arrays.nu
+    gradient, tried, step, old = space.gradient, space.tried, space.step, space.old
     for tree in range(start.size - 1):
         if residual[tree] <= tol:
             continue
         here = leaves[leaf_start[tree] : leaf_start[tree + 1]]
         updates = (op_edge, op_kind, np.uint64(op_start[tree]), np.uint64(op_start[tree + 1]))
-        path = tour[start[tree] : start[tree + 1]], leaving[start[tree] : start[tree + 1]]
-        status, _ = walk(layout, tables, m, nu, new, work, clamping, updates, mode)
+        lo, hi = start[tree], start[tree + 1]
+        path = (tour[lo:hi], leaving[lo:hi], from_factor, core)
+        status, _ = walk(layout, arrays, clamping, updates, mode)
         if status != OK:
             return status
-        gradient, tried, step, old = buffers[0], buffers[1], buffers[2], buffers[3]
-        residual[tree] = leaf_gradient(here, at, layout[6], m, nu, clamping, gradient, mode)
+        residual[tree] = leaf_gradient(here, at, scopes, m, nu, clamping, gradient, mode)
         for _ in range(loops):
             if residual[tree] <= tol or damping[tree] >= _MOST:
                 break
-            smooth(
-                path, from_factor, core, layout, tables, nu, clamping, buffers, damping[tree], mode
-            )
+            smooth(path, layout, arrays, clamping, space, damping[tree], mode)
             slope = along(here, at, gradient, step)
             if not slope > 0.0:
                 damping[tree] *= _HARDER
@@ -78,10 +139,10 @@ def newton_trees(
             while True:
                 status = tilt_leaves(here, at, old, step, length, nu, mode)
                 if status == OK:
-                    status, _ = walk(layout, tables, m, nu, new, work, clamping, updates, mode)
+                    status, _ = walk(layout, arrays, clamping, updates, mode)
                 if status != OK:
                     return status
-                worst = leaf_gradient(here, at, layout[6], m, nu, clamping, tried, mode)
+                worst = leaf_gradient(here, at, scopes, m, nu, clamping, tried, mode)
                 after = along(here, at, tried, step)
                 trial += 1
                 if after >= -_OVERSHOOT * slope or trial == _TRIALS:
@@ -100,16 +161,16 @@ def newton_trees(
 
 
 @njit(cache=True, error_model="numpy")
-def respond(layout, tables, nu, clamping, plan, buffers, changes, mu, mode, out):
+def respond(layout, arrays, clamping, plan, space, changes, mu, mode):
     """How the tilts respond to changes of the clamped marginals, summed by variable.
 
-    For each row of `changes` (one entry per state) the row of `out` gains (C + mu diag(c))^-1 of
-    it, tree by tree. Messages must be refreshed and the trees solved.
+    For each row of `changes` (one entry per state) returns the sum over trees of
+    (C + mu diag(c))^-1 of it. Messages must be refreshed and the trees solved.
     """
     tour, leaving, from_factor, start, leaves, leaf_start, _, _, _, core = plan
-    at, scopes = layout[2], layout[6]
-    state_at = clamping[2]
-    gradient, step = buffers[0], buffers[2]
+    at, scopes, state_at = layout.at, layout.scopes, clamping.state_at
+    gradient, step = space.gradient, space.step
+    out = np.zeros_like(changes)
     for row in range(changes.shape[0]):
         for tree in range(start.size - 1):
             here = leaves[leaf_start[tree] : leaf_start[tree + 1]]
@@ -120,11 +181,13 @@ def respond(layout, tables, nu, clamping, plan, buffers, changes, mu, mode, out)
                     moved = max(moved, abs(gradient[i]))
             if moved == 0.0:
                 continue
-            path = tour[start[tree] : start[tree + 1]], leaving[start[tree] : start[tree + 1]]
-            smooth(path, from_factor, core, layout, tables, nu, clamping, buffers, mu, mode)
+            lo, hi = start[tree], start[tree + 1]
+            path = (tour[lo:hi], leaving[lo:hi], from_factor, core)
+            smooth(path, layout, arrays, clamping, space, mu, mode)
             for e in here:
                 for i in range(at[e], at[e + 1]):
                     out[row, state_at[scopes[e]] + (i - at[e])] += step[i]
+    return out
 
 
 # ---------------------------------------------------------------------- leaves
@@ -193,15 +256,16 @@ def tilt_leaves(leaves, at, old, step, length, nu, mode):
 
 
 @njit(cache=True, error_model="numpy")
-def smooth(path, from_factor, core, layout, tables, nu, clamping, buffers, mu, mode):
+def smooth(path, layout, arrays, clamping, space, mu, mode):
     """The damped Newton step of one tree into `step` (one entry per state of each leaf edge).
 
-    `path` is (edges, whether each is left or entered).
+    `path` is (edges, whether each is left or entered, from_factor, core).
     """
-    walked, left = path
+    walked, left, from_factor, core = path
     clamped, clamped_to, state_at = clamping
     scope_at, _, at, variable_at, edges, edge_factor, scopes = layout
-    gradient, _, step, _, eta, y, lam, lam_at, gain, gain_at, space = buffers
+    gradient, _, step, _, eta, y, lam, lam_at, gain, gain_at, factor = space
+    tables, nu = arrays.tables, arrays.nu
     root = np.int64(edge_factor[walked[0]])
     for position in range(walked.size):
         if not left[position]:
@@ -212,7 +276,7 @@ def smooth(path, from_factor, core, layout, tables, nu, clamping, buffers, mu, m
         if not from_factor[e]:
             a = np.int64(edge_factor[e])
             eliminate(
-                a, e, layout, tables, nu, core, eta, y, lam, lam_at, gain, gain_at, space, mode
+                a, e, layout, tables, nu, core, eta, y, lam, lam_at, gain, gain_at, factor, mode
             )
             continue
         lam[lam_at[e] : lam_at[e + 1]] = 0.0
@@ -232,7 +296,9 @@ def smooth(path, from_factor, core, layout, tables, nu, clamping, buffers, mu, m
                 for x in range(states):
                     eta[begin + x] += eta[np.int64(at[f]) + x]
     none = np.int64(-1)
-    eliminate(root, none, layout, tables, nu, core, eta, y, lam, lam_at, gain, gain_at, space, mode)
+    eliminate(
+        root, none, layout, tables, nu, core, eta, y, lam, lam_at, gain, gain_at, factor, mode
+    )
     for position in range(walked.size):
         if left[position]:
             continue
@@ -262,7 +328,9 @@ def smooth(path, from_factor, core, layout, tables, nu, clamping, buffers, mu, m
 
 
 @njit(cache=True, error_model="numpy")
-def eliminate(a, parent, layout, tables, nu, core, eta, y, lam, lam_at, gain, gain_at, space, mode):
+def eliminate(
+    a, parent, layout, tables, nu, core, eta, y, lam, lam_at, gain, gain_at, factor, mode
+):
     """Take in what the children of factor `a` know: lam and eta of the parent edge, and the gains.
 
     The arrays come one by one: a tuple of them would cost a reference count per array and call.
@@ -271,7 +339,7 @@ def eliminate(a, parent, layout, tables, nu, core, eta, y, lam, lam_at, gain, ga
     y_c = (I + N L)^-1 (R y_p + N eta); the parent's is R' L (I + N L)^-1 R and R'(eta - L y_c).
     """
     scope_at, table_at, at, _, _, _, _ = layout
-    _, noise, rate, _, system, right, place_of, states_of, _ = space
+    _, noise, rate, _, system, right, place_of, states_of, _ = factor
     lo, hi = np.int64(scope_at[a]), np.int64(scope_at[a + 1])
     above = np.int64(1) if parent < 0 else np.int64(at[parent + 1] - at[parent])
     size = np.int64(0)
@@ -281,9 +349,9 @@ def eliminate(a, parent, layout, tables, nu, core, eta, y, lam, lam_at, gain, ga
         if lo + k != parent and core[lo + k]:
             place_of[k] = size
             size += states_of[k]
-    factor_belief(a, layout, tables, nu, space, mode)
+    factor_belief(a, layout, tables, nu, factor, mode)
     entries = np.int64(table_at[a + 1] - table_at[a])
-    moments(entries, hi - lo, parent - lo, above, size, space)
+    moments(entries, hi - lo, parent - lo, above, size, factor)
     columns = above + 1
     for i in range(size):
         for j in range(size):
@@ -337,10 +405,10 @@ def eliminate(a, parent, layout, tables, nu, core, eta, y, lam, lam_at, gain, ga
 
 
 @njit(cache=True, error_model="numpy")
-def factor_belief(a, layout, tables, nu, space, mode):
+def factor_belief(a, layout, tables, nu, factor, mode):
     """prop. to the table times what its variables send, summing to 1."""
     scope_at, table_at, at, _, _, _, _ = layout
-    joint, _, _, _, _, _, _, states_of, entry = space
+    joint, _, _, _, _, _, _, states_of, entry = factor
     begin, end = np.int64(table_at[a]), np.int64(table_at[a + 1])
     lo, hi = np.int64(scope_at[a]), np.int64(scope_at[a + 1])
     order = hi - lo
@@ -375,9 +443,9 @@ def advance(entry, states_of, order):
 
 
 @njit(cache=True, error_model="numpy")
-def moments(entries, order, parent, above, size, space):
+def moments(entries, order, parent, above, size, factor):
     """rate = P(child | parent), noise = expected covariance of the children given the parent."""
-    joint, noise, rate, parents, _, _, place_of, states_of, entry = space
+    joint, noise, rate, parents, _, _, place_of, states_of, entry = factor
     noise[:size, :size] = 0.0
     rate[:size, :above] = 0.0
     parents[:above] = 0.0

@@ -107,13 +107,14 @@ def _pair_message_sum(e, first, at, table, tables, nu, m):
 
 
 @njit(cache=True, error_model="numpy")
-def walk(layout, tables, m, nu, new, work, clamping, updates, mode):
+def walk(layout, arrays, clamping, updates, mode):
     """Do some updates of an order; answers status and the largest mismatch.
 
     `updates` is (edges, kinds, begin, end): an order and which part of it is done.
     """
     op_edge, op_kind, begin, end = updates
     _, clamped_to, state_at = clamping
+    tables, m, nu, new, work = arrays
     scope_at, table_at, at, variable_at, edges, edge_factor, scopes = layout
     status = OK
     mismatch = 0.0
@@ -146,7 +147,7 @@ def walk(layout, tables, m, nu, new, work, clamping, updates, mode):
 
 
 @njit(cache=True, error_model="numpy")
-def scale_trees(layout, tables, m, nu, new, work, clamping, core, trees, loops, tol, mode):
+def scale_trees(layout, arrays, clamping, core, trees, loops, tol, mode):
     """Walk each tree until no scaling moved a marginal by more than `tol`.
 
     `core` is (edges, kinds, where each tree begins), `trees` is (residual, walks): the largest
@@ -160,7 +161,7 @@ def scale_trees(layout, tables, m, nu, new, work, clamping, core, trees, loops, 
         updates = (op_edge, op_kind, begin, end)
         done = 0
         while residual[tree] > tol and done < loops:
-            status, residual[tree] = walk(layout, tables, m, nu, new, work, clamping, updates, mode)
+            status, residual[tree] = walk(layout, arrays, clamping, updates, mode)
             done += 1
             if status != OK:
                 return status

@@ -25,6 +25,13 @@ class RegionVariables(NamedTuple):
     cardinalities: Ints
 
 
+class RegionFactors(NamedTuple):
+    """Factors of each region, end to end."""
+
+    factor_at: Ints
+    factors: Ints
+
+
 class ScopeTables(NamedTuple):
     """Scopes, end to end, and where the table of each begins."""
 
@@ -77,8 +84,13 @@ def _advance(regions, region, digit, stride, place):
 
 
 @njit(cache=True, error_model="numpy")
-def add_potentials(regions, factor_at, factors, tables, logs, weights, first, last, table_at, out):
-    """log phi_r of regions `first` to `last`: the sum of the weighted log-tables of its factors."""
+def add_potentials(regions, held, tables, logs, weights, span, table_at, out):
+    """log phi_r of the regions of a span: the sum of the weighted log-tables of its factors.
+
+    `held` are the `RegionFactors`.
+    """
+    factor_at, factors = held
+    first, last = span
     widest = _widest(regions.variable_at)
     stride, digit = np.empty(widest, np.int64), np.zeros(widest, np.int64)
     for r in range(first, last):

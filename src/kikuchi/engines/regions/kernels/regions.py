@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from kikuchi.core.arrays import U4, U8
+from kikuchi.core.arrays import U4, U8, Array
 from kikuchi.core.compiled import njit
 
 FLOOR = 1e-200
@@ -23,12 +23,52 @@ _U1 = np.uint64(1)
 
 
 class RegionLinks(NamedTuple):
-    """Pairs of nested regions: the large one, the small one, and where the map of states begins."""
+    """Where the table of each region begins, and pairs of nested regions: the large one, the small
+    one, and where the map of states begins.
+    """
 
+    table_at: U8
     large: U8
     small: U8
     map_at: U8
     maps: U4
+
+
+class RegionMessages(NamedTuple):
+    """The link of each message from a parent to a child, and the links to the beliefs that it
+    enters, end to end from `at`.
+    """
+
+    edge_link: U8
+    at: U8
+    receivers: U8
+
+
+class InnerRegions(NamedTuple):
+    """Regions that are not roots, and the links of each to the roots around it, end to end from
+    `link_at`.
+
+    `weight` is the convex part of the counting number, `concave` the rest, divided among the roots;
+    the messages from the roots stand end to end from `message_at`.
+    """
+
+    region: U8
+    link_at: U8
+    links: U8
+    message_at: U8
+    weight: Array
+    concave: Array
+
+
+class RegionEnergy(NamedTuple):
+    """Terms of the region free energy: log-tables, counting numbers, the messages from parents,
+    and the share of each parent in a child's belief.
+    """
+
+    log_phi: Array
+    counting: Array
+    edge_link: U8
+    shares: Array
 
 
 @njit(cache=True, error_model="numpy", inline="always")
@@ -88,8 +128,8 @@ def _ratio(wanted, b, begin, states, damping, factor):
 
 
 @njit(cache=True, error_model="numpy", inline="always")
-def _apply(edge, child, table_at, b, receiver_at, receivers, links, factor, states):
-    """Put the change of one message into every belief that it enters."""
+def _apply(receivers, span, child, table_at, links, b, factor, states):
+    """Put the change of one message into every belief that it enters: those of a span."""
     begin = table_at[child]
     total = 0.0
     for x in range(states):
@@ -98,7 +138,7 @@ def _apply(edge, child, table_at, b, receiver_at, receivers, links, factor, stat
     for x in range(states):
         if b[begin + x] > 0.0:
             b[begin + x] = max(b[begin + x] / total, FLOOR)
-    for k in range(receiver_at[edge], receiver_at[edge + _U1]):
+    for k in range(span[0], span[1]):
         link = receivers[k]
         region = links.large[link]
         at = links.map_at[link]
@@ -106,7 +146,7 @@ def _apply(edge, child, table_at, b, receiver_at, receivers, links, factor, stat
 
 
 @njit(cache=True, error_model="numpy", inline="always")
-def _wanted(link, table_at, b, links, wanted):
+def _wanted(link, table_at, links, b, wanted):
     """The marginal of a parent's belief on its child, and the child with the size of its table."""
     parent = links.large[link]
     child = links.small[link]
@@ -117,56 +157,58 @@ def _wanted(link, table_at, b, links, wanted):
 
 
 @njit(cache=True, error_model="numpy")
-def propagate(
-    table_at, b, edge_link, links, receiver_at, receivers, damping, visits, renewals, work
-):
-    """One sweep of parent-to-child generalised belief propagation over the edges in `visits`.
+def propagate(links, edges, b, damping, visits, renewals, work):
+    """One sweep of parent-to-child generalised belief propagation over the `edges` in `visits`.
 
     Equating the parent's marginal with the child's belief and cancelling what both contain gives
     m_new = m_old * marginal(b_parent) / b_child; the quotient is put into every belief that the
     message enters: the child, and the regions above it that are not above the parent. The visits
     that are `renewals` are not damped. `work` has two rows.
     """
+    table_at = links.table_at
+    edge_link, receiver_at, receivers = edges
     residual = 0.0
     wanted, factor = work[0], work[1]
     for k in range(visits.size):
         edge = np.uint64(visits[k])
-        child, states = _wanted(edge_link[edge], table_at, b, links, wanted)
+        child, states = _wanted(edge_link[edge], table_at, links, b, wanted)
         kept = 0.0 if renewals[k] else damping
         residual = max(residual, _ratio(wanted, b, table_at[child], states, kept, factor))
-        _apply(edge, child, table_at, b, receiver_at, receivers, links, factor, states)
+        span = (receiver_at[edge], receiver_at[edge + _U1])
+        _apply(receivers, span, child, table_at, links, b, factor, states)
     return residual
 
 
 @njit(cache=True, error_model="numpy")
-def propagate_together(table_at, b, edge_link, links, receiver_at, receivers, damping, work):
+def propagate_together(links, edges, b, damping, work):
     """As `propagate`, over all edges at once: `work` has a row for each, and one more."""
+    table_at = links.table_at
+    edge_link, receiver_at, receivers = edges
     residual = 0.0
     wanted = work[edge_link.size]
     for edge in range(np.uint64(edge_link.size)):
-        child, states = _wanted(edge_link[edge], table_at, b, links, wanted)
+        child, states = _wanted(edge_link[edge], table_at, links, b, wanted)
         begin = table_at[child]
         residual = max(residual, _ratio(wanted, b, begin, states, damping, work[edge]))
     for edge in range(np.uint64(edge_link.size)):
         child = links.small[edge_link[edge]]
         states = table_at[child + _U1] - table_at[child]
-        _apply(edge, child, table_at, b, receiver_at, receivers, links, work[edge], states)
+        span = (receiver_at[edge], receiver_at[edge + _U1])
+        _apply(receivers, span, child, table_at, links, b, work[edge], states)
     return residual
 
 
 @njit(cache=True, error_model="numpy")
-def scale(
-    table_at, b, inner, link_of_inner_at, inner_links, links, weight, message_at, messages, work
-):
+def scale(links, around, b, messages, work):
     """One sweep that makes all roots agree on each inner region in turn (double loop, inner part).
 
     For an inner region with n roots around it, mu_j = marginal(b_j) / message_j; the common belief
-    is prop. to (prod_j mu_j)^(1 / (n + weight)), and each root is scaled to it. `weight` is the
-    part of the counting number that is convex; the tangent of the rest is inside the tables. The
-    messages to the roots around inner region k stand end to end from `message_at[k]`.
-    Answers the largest change of a common belief.
+    is prop. to (prod_j mu_j)^(1 / (n + weight)), and each root is scaled to it. The tangent of the
+    concave part is inside the tables. `around` are the `InnerRegions`; returns the largest change
+    of a common belief.
     """
-    large, _, map_at, maps = links
+    table_at, large, _, map_at, maps = links
+    inner, link_of_inner_at, inner_links, message_at, weight, _ = around
     residual = 0.0
     for k in range(np.uint64(inner.size)):
         region = inner[k]
@@ -215,13 +257,14 @@ def scale(
 
 
 @njit(cache=True, error_model="numpy")
-def relinearise(table_at, b, old, inner, link_of_inner_at, inner_links, links, concave, work):
+def relinearise(links, around, b, old, work):
     """The outer step: move the tangent of the concave part to the present beliefs.
 
     Each root around an inner region is multiplied by (b_new / b_old)^concave, where `concave` is
     the negative counting number of the region divided among its roots.
     """
-    large, _, map_at, maps = links
+    table_at, large, _, map_at, maps = links
+    inner, link_of_inner_at, inner_links, _, _, concave = around
     for k in range(np.uint64(inner.size)):
         region = inner[k]
         begin = table_at[region]
@@ -255,9 +298,9 @@ def free_energy(table_at, b, log_phi, counting):
 
 
 @njit(cache=True, error_model="numpy")
-def disagreement(table_at, b, edge_link, links, work):
+def disagreement(links, edge_link, b, work):
     """Largest difference between a region's belief and a parent's marginal."""
-    large, small, map_at, maps = links
+    table_at, large, small, map_at, maps = links
     worst = 0.0
     for edge in range(np.uint64(edge_link.size)):
         link = edge_link[edge]
@@ -288,15 +331,14 @@ def _softmax(b, begin, end, logits_alive):
 
 
 @njit(cache=True, error_model="numpy")
-def penalised_energy(
-    table_at, b, log_phi, counting, n_roots, edge_link, links, shares, weight, gradient, work
-):
+def penalised_energy(links, terms, n_roots, weight, b, gradient, work):
     """Region free energy plus weighted squared disagreement, and its gradient in root logits.
 
     On entry the roots' part of `b` holds logits. Edges are sorted by child, large regions first, so
     that a child's belief, the mean of its parents' marginals, is whole before it is used.
     """
-    large, small, map_at, maps = links
+    table_at, large, small, map_at, maps = links
+    log_phi, counting, edge_link, shares = terms
     for r in range(n_roots):
         _softmax(b, table_at[r], table_at[r + _U1], log_phi)
     b[table_at[n_roots] :] = 0.0

@@ -15,11 +15,10 @@ _U1 = np.uint64(1)
 
 
 @njit(cache=True, error_model="numpy")
-def gather(
-    table_at, inner, link_at, inner_links, links, concave, message_at, messages, common, change
-):
+def gather(links, around, messages, common, change):
     """Add to the changes of the roots what messages and tangents make of them."""
-    large, _, map_at, maps = links
+    table_at, large, _, map_at, maps = links
+    inner, link_at, inner_links, message_at, _, concave = around
     base = table_at[inner[0]] if inner.size else np.uint64(0)
     for k in range(np.uint64(inner.size)):
         begin = table_at[inner[k]] - base
@@ -35,22 +34,10 @@ def gather(
 
 
 @njit(cache=True, error_model="numpy")
-def sweep(
-    table_at,
-    b,
-    inner,
-    link_at,
-    inner_links,
-    links,
-    weight,
-    message_at,
-    messages,
-    common,
-    change,
-    work,
-):
+def sweep(links, around, b, messages, common, change, work):
     """One sweep of `kernels.regions.scale` to first order; changes everything in place."""
-    large, _, map_at, maps = links
+    table_at, large, _, map_at, maps = links
+    inner, link_at, inner_links, message_at, weight, _ = around
     base = table_at[inner[0]] if inner.size else np.uint64(0)
     for k in range(np.uint64(inner.size)):
         own = table_at[inner[k]]

@@ -213,8 +213,9 @@ def sweep_tables(
             if free is not None and not free[here]:
                 continue
             old = _U(states[here])
+            now = (old, c)
             top = conditional_log_weights(
-                log_tables, card, lo, hi, old, c, factors, strides, entries, field
+                log_tables, card, (lo, hi), now, factors, strides, entries, field
             )
             total = exponentiate(field, card, top)
             u = uniform(streams, c * _FOUR) * total
@@ -254,8 +255,13 @@ def exponentiate(field, card, top):
 
 
 @njit(cache=True, error_model="numpy", inline="always")
-def conditional_log_weights(log_tables, card, lo, hi, old, c, factors, strides, entries, field):
-    """Fill `field` with log p(x_v | rest) up to a constant; answers the largest."""
+def conditional_log_weights(log_tables, card, span, now, factors, strides, entries, field):
+    """Fill `field` with log p(x_v | rest) up to a constant; returns the largest.
+
+    `span` is where v stands in the rows of `factors`, `now` its state and the number of the chain.
+    """
+    lo, hi = span
+    old, c = now
     for x in range(card):
         field[x] = 0.0
     for k in range(lo, hi):

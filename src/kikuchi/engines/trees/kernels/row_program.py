@@ -102,10 +102,9 @@ def write_maps(cards, offsets, names, items, places, out):
     """
     for i in range(len(items.homes)):
         t = items.homes[i]
-        project(
-            cards, names, offsets[t], offsets[t + 1], items.names, items.offsets[i],
-            items.offsets[i + 1], items.strides, items.starts[i], out, places[i],
-        )  # fmt: skip
+        axes, kept = (offsets[t], offsets[t + 1]), (items.offsets[i], items.offsets[i + 1])
+        begin = (items.starts[i], places[i])
+        project(cards, names, axes, items.names, kept, items.strides, begin, out)
 
 
 @njit(cache=True, error_model="numpy")

@@ -178,7 +178,7 @@ def row_log_conditionals(
             card, own = _U(cards[v]), _U(row[v])
             lo, hi = offsets[v], offsets[v + _ONE]
             top = conditional_log_weights(
-                log_tables, card, lo, hi, own, _ZERO, factors, strides, entries, field
+                log_tables, card, (lo, hi), (own, _ZERO), factors, strides, entries, field
             )
             log_weight = field[own] - top
             if log_weight == -np.inf:

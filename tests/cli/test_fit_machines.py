@@ -1,4 +1,4 @@
-"""`kikuchi train`: a machine from a table, its file and page, resuming, and every refusal."""
+"""`kikuchi fit rbm`: a machine from a table, its file and page, resuming, and every refusal."""
 
 from __future__ import annotations
 
@@ -31,7 +31,18 @@ def rows(tmp_path: Path) -> Path:
 
 def test_a_machine_is_trained_and_saved(rows: Path, tmp_path: Path) -> None:
     out, page, answer = tmp_path / "m.safetensors", tmp_path / "m.html", tmp_path / "m.json"
-    words = ["train", "rbm", rows, "--hidden", 4, "--learner", "cd:k=1", "--epochs", 5, "--out"]
+    words = [
+        "fit",
+        "rbm",
+        rows,
+        "--n-components",
+        4,
+        "--learner",
+        "cd:k=1",
+        "--max-iter",
+        5,
+        "--out",
+    ]
     more = ["--hold-out", 0.2, "--log-z", "exact", "--report", page, "--json", answer]
     result = run(*words, out, *more)
     assert result.exit_code == 0, result.stderr
@@ -42,7 +53,7 @@ def test_a_machine_is_trained_and_saved(rows: Path, tmp_path: Path) -> None:
     text = page.read_text()
     assert "Weights of hidden units" in text and "--hold-out 0.2" in text
     rbm = RBM.load(out)
-    assert rbm.machine_.weights.shape == (9, 4)
+    assert rbm.model_.weights.shape == (9, 4)
     assert rbm.log_z_.estimate == data["log_z"]["estimate"]
     assert rbm.log_z("exact").estimate == pytest.approx(data["log_z"]["estimate"], abs=1e-4)
     assert not list(tmp_path.glob("*.part"))
@@ -50,14 +61,25 @@ def test_a_machine_is_trained_and_saved(rows: Path, tmp_path: Path) -> None:
 
 def test_other_architectures(rows: Path, tmp_path: Path) -> None:
     out = tmp_path / "p.safetensors"
-    words = ["train", "machine", rows, "--architecture", "poe", "--hidden", 2, "--epochs", 1]
-    assert run(*words, "--double", "--out", out).exit_code == 0
+    words = ["fit", "machine", rows, "--architecture", "poe", "--n-components", 2, "--max-iter", 1]
+    assert run(*words, "--dtype", "float64", "--out", out).exit_code == 0
     loaded = BoltzmannMachine.load(out)
-    assert loaded.machine_.architecture == "poe" and loaded.machine_.dtype == np.float64
+    assert loaded.model_.architecture == "poe" and loaded.model_.dtype == np.float64
 
 
 def test_likelihoods_that_are_approximate_are_said_to_be(rows: Path, tmp_path: Path) -> None:
-    words = ["train", "machine", rows, "--hidden", 2, "--epochs", 1, "--log-z", "exact", "--out"]
+    words = [
+        "fit",
+        "machine",
+        rows,
+        "--n-components",
+        2,
+        "--max-iter",
+        1,
+        "--log-z",
+        "exact",
+        "--out",
+    ]
     plain = run(*words, tmp_path / "p.safetensors", "--architecture", "poe")
     connected = run(*words, tmp_path / "f.safetensors", "--architecture", "fcrf")
     assert "approximate" in connected.stdout and "approximate" not in plain.stdout
@@ -66,9 +88,21 @@ def test_likelihoods_that_are_approximate_are_said_to_be(rows: Path, tmp_path: P
 def test_values_are_made_fit(tmp_path: Path) -> None:
     place, out = tmp_path / "grey.csv", tmp_path / "m.safetensors"
     place.write_text("a,b,label\n" + "\n".join(f"{k % 256},{255 - k % 256},{k}" for k in range(40)))
-    fails(["train", "rbm", place, "--out", out], "[0, 1]")
-    fails(["train", "rbm", place, "--drop", "color", "--out", out], "no such column")
-    words = ["train", "rbm", place, "--drop", "label", "--epochs", 1, "--hidden", 2, "--out", out]
+    fails(["fit", "rbm", place, "--out", out], "[0, 1]")
+    fails(["fit", "rbm", place, "--drop", "color", "--out", out], "no such column")
+    words = [
+        "fit",
+        "rbm",
+        place,
+        "--drop",
+        "label",
+        "--max-iter",
+        1,
+        "--n-components",
+        2,
+        "--out",
+        out,
+    ]
     assert run(*words, "--divide", 255).exit_code == 0
     assert run(*words, "--threshold", 100).exit_code == 0
 
@@ -77,12 +111,11 @@ def test_values_are_made_fit(tmp_path: Path) -> None:
     ("words", "message"),
     [
         (["forest"], "there is no kind of model 'forest'"),
-        (["rbm", "--architecture", "poe"], "has no option --architecture"),
         (["rbm", "--learner", "sgd"], "there is no learner 'sgd'"),
         (["rbm", "--hold-out", "1.5"], "--hold-out must be a fraction"),
         (["rbm", "--image", "2x2"], "no images of that size"),
         (["rbm", "--log-z", "guess"], "--log-z is exact or ais"),
-        (["rbm", "--hidden", "0"], "hidden"),
+        (["rbm", "--n-components", "-1"], "--n-components must be"),
         (["rbm", "--hold-out", "0.999"], "leaves none of 200 rows"),
         (["rbm", "--threshold", "nan"], "--threshold must be a finite number"),
         (["rbm", "--divide", "inf"], "--divide must be positive and finite"),
@@ -91,32 +124,44 @@ def test_values_are_made_fit(tmp_path: Path) -> None:
 )
 def test_bad_words(rows: Path, tmp_path: Path, words: list[str], message: str) -> None:
     kind, *rest = words
-    fails(["train", kind, rows, *rest, "--out", tmp_path / "m.safetensors"], message)
+    fails(["fit", kind, rows, *rest, "--out", tmp_path / "m.safetensors"], message)
     assert not list(tmp_path.glob("m.*"))  # refused before anything is learnt
 
 
 def test_values_outside_are_named_by_file_and_place(tmp_path: Path) -> None:
     place, out = tmp_path / "grey.csv", tmp_path / "m.safetensors"
     place.write_text("0,1,0\n1,0.5,0\n0,1,3\n")
-    words = ["train", "rbm", place, "--hold-out", 0.3, "--epochs", 1, "--hidden", 2, "--out", out]
+    words = [
+        "fit",
+        "rbm",
+        place,
+        "--hold-out",
+        0.3,
+        "--max-iter",
+        1,
+        "--n-components",
+        2,
+        "--out",
+        out,
+    ]
     fails(words, f"{place}: row 3, column 3 is 3, outside [0, 1]", "--divide")
     assert run(*words, "--visible", "gaussian").exit_code == 0
 
 
 def test_bad_files(tmp_path: Path, rows: Path) -> None:
-    fails(["train", "rbm", rows, "--out", tmp_path / "m.npz"], "written as .safetensors")
+    fails(["fit", "rbm", rows, "--out", tmp_path / "m.npz"], "written as .safetensors")
     gaps = tmp_path / "gaps.csv"
     gaps.write_text("1,0\n,1\n")
-    fails(["train", "rbm", gaps, "--out", tmp_path / "m.safetensors"], "NaN")
+    fails(["fit", "rbm", gaps, "--out", tmp_path / "m.safetensors"], "NaN")
     for shape in ((), (0, 5), (7,)):
         np.save(tmp_path / "odd.npy", np.zeros(shape))
-        words = ["train", "rbm", tmp_path / "odd.npy", "--out", tmp_path / "m.safetensors"]
+        words = ["fit", "rbm", tmp_path / "odd.npy", "--out", tmp_path / "m.safetensors"]
         fails(words, "rows of numbers are needed")
 
 
 def test_divergence_is_said_once_and_without_a_python_warning(rows: Path, tmp_path: Path) -> None:
-    words = [sys.executable, "-m", "kikuchi", "train", "rbm", str(rows), "--rate", "1e9"]
-    command = [*words, "--epochs", "2", "--out", str(tmp_path / "m.safetensors")]
+    words = [sys.executable, "-m", "kikuchi", "fit", "rbm", str(rows), "--learning-rate", "1e9"]
+    command = [*words, "--max-iter", "2", "--out", str(tmp_path / "m.safetensors")]
     result = subprocess.run(command, capture_output=True, text=True, check=True)
     assert result.stderr.count("diverged in epoch") == 1
     assert "ConvergenceWarning" not in result.stderr
@@ -125,14 +170,34 @@ def test_divergence_is_said_once_and_without_a_python_warning(rows: Path, tmp_pa
 def test_a_trained_machine_is_kept_when_it_cannot_be_measured(tmp_path: Path) -> None:
     np.save(tmp_path / "wide.npy", np.eye(60))
     out = tmp_path / "m.safetensors"
-    words = ["train", "rbm", tmp_path / "wide.npy", "--hidden", 60, "--epochs", 1, "--out", out]
+    words = [
+        "fit",
+        "rbm",
+        tmp_path / "wide.npy",
+        "--n-components",
+        60,
+        "--max-iter",
+        1,
+        "--out",
+        out,
+    ]
     fails([*words, "--log-z", "exact"], "log Z")
-    assert RBM.load(out).machine_.n_visible == 60
+    assert RBM.load(out).model_.n_visible == 60
 
 
 def test_a_killed_training_goes_on(rows: Path, tmp_path: Path) -> None:
     whole, cut = tmp_path / "whole.safetensors", tmp_path / "cut.safetensors"
-    words = ["train", "rbm", str(rows), "--hidden", "4", "--epochs", "2000", "--batch", "10"]
+    words = [
+        "fit",
+        "rbm",
+        str(rows),
+        "--n-components",
+        "4",
+        "--max-iter",
+        "2000",
+        "--batch-size",
+        "10",
+    ]
     assert run(*words, "--out", whole).exit_code == 0
     part = Path(f"{cut}.part")
     command = [sys.executable, "-m", "kikuchi", *words, "--out", str(cut)]
@@ -147,7 +212,7 @@ def test_a_killed_training_goes_on(rows: Path, tmp_path: Path) -> None:
     assert part.exists()
     fails([*words, "--out", cut], "give --resume")
     assert run(*words, "--resume", "--out", cut).exit_code == 0
-    ours, theirs = RBM.load(cut).machine_, RBM.load(whole).machine_
+    ours, theirs = RBM.load(cut).model_, RBM.load(whole).model_
     assert all(np.array_equal(ours.parameters[n], theirs.parameters[n]) for n in ours.parameters)
     assert not part.exists()
 
@@ -159,18 +224,3 @@ def test_the_rules_are_listed() -> None:
     assert all(f"\n{name}  " in listed for name in RULES)
     assert "energy" in run("learners", "cf", "--machines").stdout
     fails(["learners", "cff", "--machines"], "there is no learner 'cff'")
-
-
-def test_machines_have_the_defaults_of_their_classes() -> None:
-    """`RBM()` and `kikuchi train rbm` are the same machine; it was 256 and 100 hidden units."""
-    from dataclasses import fields
-
-    from kikuchi.cli.commands.train import MACHINES, MODELS, TrainingOptions
-
-    training = TrainingOptions()
-    for kind in MACHINES:
-        made = training.estimator(kind, {}, Path("m.part"), None)
-        plain = MODELS.find(kind)()
-        for field in fields(plain):
-            if field.name not in ("checkpoint", "random_state"):
-                assert getattr(made, field.name) == getattr(plain, field.name), field.name

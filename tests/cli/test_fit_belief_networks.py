@@ -1,4 +1,4 @@
-"""`kikuchi train` for belief networks: what it writes, shows and refuses."""
+"""`kikuchi fit` for belief networks: what it writes, shows and refuses."""
 
 import json
 
@@ -23,16 +23,25 @@ def folder(tmp_path_factory):
 
 
 def run(folder, *words):
-    return CliRunner().invoke(app, ["train", *map(str, words)])
+    return CliRunner().invoke(app, ["fit", *map(str, words)])
 
 
 def test_sigmoid_networks(folder):
     out, page = folder / "net.safetensors", folder / "net.html"
-    words = ("--layers", "2,2", "--posterior", "mixture:2", "--epochs", 5, "--hold-out", 0.2)
+    words = (
+        "--hidden-layer-sizes",
+        "2,2",
+        "--posterior",
+        "mixture:2",
+        "--max-iter",
+        5,
+        "--hold-out",
+        0.2,
+    )
     done = run(folder, "sbn", folder / "bits.csv", "-o", out, *words, "--report", page)
     assert done.exit_code == 0, done.output
     assert "2-2-4 sigmoid units" in done.output and "gap of the bound there" in done.output
-    assert SigmoidBeliefNetwork.load(out).network_.layers == (2, 2, 4)
+    assert SigmoidBeliefNetwork.load(out).model_.layers == (2, 2, 4)
     text = page.read_text()
     assert (
         "Hidden layer 2 of 2" in text and "samples" in text and not (folder / "net.part").exists()
@@ -41,7 +50,17 @@ def test_sigmoid_networks(folder):
 
 def test_threshold_networks(folder):
     out = folder / "hard.safetensors"
-    words = ("--target", "class", "--hidden", 3, "--hold-out", 0.25, "--json", "-", "--quiet")
+    words = (
+        "--target",
+        "class",
+        "--hidden-layer-sizes",
+        3,
+        "--hold-out",
+        0.25,
+        "--json",
+        "-",
+        "--quiet",
+    )
     done = run(folder, "threshold", folder / "labels.csv", "-o", out, *words)
     assert done.exit_code == 0, done.output
     told = json.loads(done.stdout)
@@ -51,7 +70,9 @@ def test_threshold_networks(folder):
 
 def test_noisy_or(folder):
     out = folder / "or.safetensors"
-    done = run(folder, "noisy-or", folder / "bits.csv", "-o", out, "--hidden", 2, "--epochs", 3)
+    done = run(
+        folder, "noisy-or", folder / "bits.csv", "-o", out, "--n-components", 2, "--max-iter", 3
+    )
     assert done.exit_code == 0 and "2 causes of 4 findings" in done.output
 
 
@@ -61,8 +82,8 @@ def test_noisy_or(folder):
         (("threshold", "labels.csv"), "give its name as --target"),
         (("sbn", "labels.csv"), "units are 0 and 1"),
         (("sbn", "bits.csv", "--posterior", "mean"), "no posterior 'mean'"),
-        (("sbn", "bits.csv", "--layers", "0"), "layers are the sizes"),
-        (("sbn", "bits.csv", "--double"), "leave these out"),
+        (("sbn", "bits.csv", "--hidden-layer-sizes", "0"), "hidden_layer_sizes"),
+        (("sbn", "bits.csv", "--log-z", "exact"), "leave --log-z exact out"),
         (("threshold", "labels.csv", "--target", "colour"), "no such column"),
         (("threshold", "labels.csv", "--target", "a"), "whole numbers"),
     ],

@@ -1,23 +1,21 @@
-"""The page of an independent component analysis."""
+"""The figures of the report page of an independent component analysis."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from os import PathLike
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from kikuchi.core import text
 from kikuchi.core.answer import TextTable
+from kikuchi.core.page import Picture, Sections, Tile
 from kikuchi.plots.convergence import convergence
 from kikuchi.plots.ica import brain_components, mixture_scatter, time_courses
 from kikuchi.plots.images import tiles
-from kikuchi.reports.page import Facts, Picture, Report, Tile, versions
 
 if TYPE_CHECKING:
-    from kikuchi.ica.evaluation import FoundSource, SourceEvaluation
     from kikuchi.ica.order import Choice
 
 _MOST_COURSES = 12
@@ -25,34 +23,17 @@ _MOST_MAPS = 12
 _MOST_IMAGES = 60
 
 
-def ica_report(
-    evaluation: SourceEvaluation, path: str | PathLike[str], *, command: str | None = None
-) -> None:
-    """Write one self-contained page: sources, their courses or maps, directions and the trace."""
-    name = type(evaluation.estimator).__name__
-    options = evaluation.options
-    listed = ", ".join(f"{key}={value}" for key, value in options.items())
-    words = ", ".join(f"{key}={value!r}" for key, value in options.items() if value is not None)
-    Report(
-        title=f"{text.count(len(evaluation.sources), 'source')} in {evaluation.recording.source}",
-        subtitle="Independent components of a recording",
-        warnings=evaluation.warnings,
-        tiles=_tiles(evaluation),
-        sections={
-            "Sources": [evaluation.table()],
-            "How many sources": [_order_table(evaluation.choice)],
-            "Pictures": _pictures(evaluation),
-            "Model": [Facts([*evaluation.facts(), ("options", listed)])],
-            "Versions": [Facts(versions())],
-        },
-        python=(
-            f"from kikuchi.ica import {name}\nrows = ...  # samples by sensors\n"
-            f"ica = {name}({words}).fit(rows)\nsources = ica.transform(rows)"
-        ),
-    ).write(path, command)
+def source_figures(evaluation: Any) -> Sections:
+    """Sources, how their number was chosen, and their courses, maps or directions."""
+    return {
+        "Sources": [evaluation.table()],
+        "How many sources": [_order_table(evaluation.choice)],
+        "Pictures": _pictures(evaluation),
+    }
 
 
-def _tiles(evaluation: SourceEvaluation) -> list[Tile]:
+def source_tiles(evaluation: Any) -> list[Tile]:
+    """The sources that were found, and how the fit ended."""
     kept = len(evaluation.sources) - len(evaluation.lost)
     sources = f"{kept} of {len(evaluation.sources)}"
     fit = ("converged", "not converged")
@@ -75,13 +56,13 @@ def _order_table(choice: Choice | None) -> TextTable | None:
         return None
     best = max(choice.values.values())
     rows = [
-        [str(k), f"{v:.1f}", f"{v - best:.1f}", "chosen" if k == choice.n_sources else ""]
+        [str(k), f"{v:.1f}", f"{v - best:.1f}", "chosen" if k == choice.n_components else ""]
         for k, v in choice.values.items()
     ]
     return TextTable(["sources", "BIC", "below the best", ""], rows, [0, 1, 2])
 
 
-def _pictures(evaluation: SourceEvaluation) -> list[Picture]:
+def _pictures(evaluation: Any) -> list[Picture]:
     brains = evaluation.components is not None
     pictures = [_brains(evaluation)] if brains else _signals(evaluation)
     trace = evaluation.estimator.trace_
@@ -96,7 +77,7 @@ def _pictures(evaluation: SourceEvaluation) -> list[Picture]:
     return pictures
 
 
-def _brains(evaluation: SourceEvaluation) -> Picture:
+def _brains(evaluation: Any) -> Picture:
     assert evaluation.components is not None
     recording = evaluation.recording
     reference = None
@@ -119,7 +100,7 @@ def _brains(evaluation: SourceEvaluation) -> Picture:
     return Picture(figure, caption + _more(evaluation, shown))
 
 
-def _signals(evaluation: SourceEvaluation) -> list[Picture]:
+def _signals(evaluation: Any) -> list[Picture]:
     shown = slice(0, _MOST_COURSES)
     names = [source.name for source in evaluation.sources]
     figure = time_courses(
@@ -145,7 +126,7 @@ def _signals(evaluation: SourceEvaluation) -> list[Picture]:
     return pictures
 
 
-def _scatter(evaluation: SourceEvaluation) -> Picture:
+def _scatter(evaluation: Any) -> Picture:
     """Samples and directions in up to three sensors, those that vary most."""
     spread = np.nanvar(evaluation.samples, axis=0)
     sensors = np.sort(np.argsort(-spread, kind="stable")[:3])
@@ -159,7 +140,7 @@ def _scatter(evaluation: SourceEvaluation) -> Picture:
     return Picture(mixture_scatter(whole, {"found": columns}, names=names), caption)
 
 
-def _remarks(sources: Sequence[FoundSource]) -> list[str]:
+def _remarks(sources: Sequence[Any]) -> list[str]:
     texts = []
     for source in sources:
         remark = "lost" if source.lost else f"{source.share:.0%}"
@@ -169,6 +150,6 @@ def _remarks(sources: Sequence[FoundSource]) -> list[str]:
     return texts
 
 
-def _more(evaluation: SourceEvaluation, shown: slice) -> str:
+def _more(evaluation: Any, shown: slice) -> str:
     hidden = len(evaluation.sources) - shown.stop
     return f"; {hidden} weaker ones are not shown." if hidden > 0 else "."

@@ -1,4 +1,4 @@
-"""`kikuchi patches` and `kikuchi train energy`: files, pages, steps that are kept, and refusals."""
+"""`kikuchi patches` and `kikuchi fit energy`: files, pages, steps that are kept, and refusals."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def test_patches_of_sounds_digits_and_faces(tmp_path: Path) -> None:
     rate, out = 16000, tmp_path / "s.npz"
     tone = np.random.default_rng(0).normal(size=3 * rate)
     wavfile.write(tmp_path / "a.wav", rate, (3000 * tone).astype(np.int16))
-    words = ["patches", tmp_path / "a.wav", "--rate", 8000, "--size", 20, "--count", 300]
+    words = ["patches", tmp_path / "a.wav", "--learning-rate", 8000, "--size", 20, "--count", 300]
     assert run(*words, "--out", out).exit_code == 0
     told = Patches.load(out).preparation
     assert told.shape == (20,) and told.rate == 8000 and not told.remove_mean
@@ -86,7 +86,7 @@ def test_patches_of_sounds_digits_and_faces(tmp_path: Path) -> None:
         (["sklearn", "--whiten", "white"], "whiten is none, pca, zca"),
         (["sklearn", "--reject-flat", 9, "--count", 10], "0 of them not flat"),
         (["sklearn", "--count", 20], "20 rows of 256 columns cannot be whitened"),
-        (["sklearn", "--rate", 8000], "--rate is for sounds"),
+        (["sklearn", "--learning-rate", 8000], "--rate is for sounds"),
         (["sklearn", "--like", "nothing.npz"], "no such file"),
         (["faces", "--size", 32], "400 rows of 1024 columns cannot be whitened"),
         (["sklearn", "--whiten", "none", "--components", 3, "--count", 9], "components"),
@@ -108,8 +108,8 @@ def test_a_model_is_trained_on_patches_and_keeps_their_steps(
     patch_file: Path, tmp_path: Path
 ) -> None:
     out, page, answer = tmp_path / "m.safetensors", tmp_path / "m.html", tmp_path / "m.json"
-    words = ["train", "energy", patch_file, "--features", 50, "--expert", "student-t"]
-    more = ["--learner", "cd:k=1,leapfrogs=3", "--epochs", 2, "--hold-out", 0.1, "--out", out]
+    words = ["fit", "energy", patch_file, "--n-components", 50, "--expert", "student-t"]
+    more = ["--learner", "cd:k=1,leapfrogs=3", "--max-iter", 2, "--hold-out", 0.1, "--out", out]
     result = run(*words, *more, "--report", page, "--json", answer)
     assert result.exit_code == 0, result.stderr
     assert "50 features of 35 white columns" in result.stdout
@@ -129,7 +129,7 @@ def test_a_model_is_trained_on_patches_and_keeps_their_steps(
 
 def test_a_square_model_of_a_table_has_an_exact_density(table: Path, tmp_path: Path) -> None:
     out, answer = tmp_path / "m.safetensors", tmp_path / "m.json"
-    words = ["train", "energy", table, "--expert", "logistic", "--learner", "exact", "--epochs", 20]
+    words = ["fit", "energy", table, "--expert", "logistic", "--learner", "exact", "--max-iter", 20]
     result = run(*words, "--log-z", "exact", "--out", out, "--json", answer)
     assert result.exit_code == 0, result.stderr
     told = json.loads(answer.read_text())
@@ -152,22 +152,21 @@ def test_pixels_of_images_are_rows_when_transposed(tmp_path: Path) -> None:
     images = rng.exponential(size=(40, 5)) @ spots.reshape(5, 64) + 0.01 * rng.random((40, 64))
     place, page, answer = tmp_path / "i.npy", tmp_path / "m.html", tmp_path / "m.json"
     np.save(place, images)
-    words = ["train", "energy", place, "--features", 6, "--components", 5, "--transposed"]
+    words = ["fit", "energy", place, "--n-components", 6, "--pca-components", 5, "--transposed"]
     out = ["--out", tmp_path / "m.safetensors"]
-    result = run(*words, "--epochs", 2, *out, "--report", page, "--json", answer)
+    result = run(*words, "--max-iter", 2, *out, "--report", page, "--json", answer)
     assert result.exit_code == 0, result.stderr
     told = json.loads(answer.read_text())
     assert told["transposed"] and told["rows"] == 64 and told["features"] == 6
     assert len(told["gabor"]["r_squared"]) == 6
     assert "answers at every pixel" in page.read_text()
     fails([*words, "--hold-out", 0.1, *out], "learns from pixels")
-    fails(["train", "rbm", place, "--transposed", *out], "--transposed is for energy")
 
 
 def test_windows_of_sounds_have_a_page(tmp_path: Path) -> None:
     place, page = tmp_path / "s.npz", tmp_path / "m.html"
     assert run("patches", "speech", "--size", 20, "--count", 600, "--out", place).exit_code == 0
-    words = ["train", "energy", place, "--features", 24, "--epochs", 1, "--learner"]
+    words = ["fit", "energy", place, "--n-components", 24, "--max-iter", 1, "--learner"]
     result = run(*words, "score-matching", "--out", tmp_path / "m.safetensors", "--report", page)
     assert result.exit_code == 0, result.stderr
     assert "Coverage, weighted by power" in page.read_text()
@@ -176,24 +175,22 @@ def test_windows_of_sounds_have_a_page(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["--hidden", 3], "energy has no option --hidden"),
-        (["--features", 0], "--features must be in [1, inf)"),
+        (["--n-components", 0], "--n-components must be in [1, inf)"),
         (["--expert", "expert"], "there is no expert 'expert'"),
         (["--learner", "backprop"], "there is no learner 'backprop'"),
         (["--energy", "potential"], "there is no energy 'potential'"),
         (["--energy", "uniform-gaussian"], "needs linear filters"),
-        (["--energy", "topographic", "--features", 5], "no square grid"),
-        (["--features", 9, "--learner", "exact"], "as many linear features as white columns"),
+        (["--energy", "topographic", "--n-components", 5], "no square grid"),
+        (["--n-components", 9, "--learner", "exact"], "as many linear features as white columns"),
         (["--whiten", "white"], "whiten is none, pca, zca"),
-        (["--whiten", "none", "--components", 2], "--components are those of a whitening"),
-        (["--double"], "leave --double out"),
-        (["--features", 9, "--log-z", "exact", "--epochs", 1], "log Z is exact only"),
+        (["--whiten", "none", "--pca-components", 2], "components"),
+        (["--n-components", 9, "--log-z", "exact", "--max-iter", 1], "log Z is exact only"),
     ],
 )
 def test_bad_words_for_training(
     table: Path, tmp_path: Path, words: list[object], message: str
 ) -> None:
-    fails(["train", "energy", table, *words, "--out", tmp_path / "m.safetensors"], message)
+    fails(["fit", "energy", table, *words, "--out", tmp_path / "m.safetensors"], message)
 
 
 @pytest.mark.parametrize(
@@ -210,28 +207,49 @@ def test_bad_words_for_training(
 def test_bad_rows(table: Path, tmp_path: Path, change, message: str) -> None:
     place = tmp_path / "bad.npy"
     np.save(place, change(np.load(table)))
-    fails(["train", "energy", place, "--out", tmp_path / "m.safetensors"], message)
+    fails(["fit", "energy", place, "--out", tmp_path / "m.safetensors"], message)
 
 
 def test_patches_cannot_be_prepared_again(patch_file: Path, tmp_path: Path) -> None:
-    words = ["train", "energy", patch_file, "--divide", 2, "--out", tmp_path / "m.safetensors"]
+    words = ["fit", "energy", patch_file, "--divide", 2, "--out", tmp_path / "m.safetensors"]
     fails(words, "only --hold-out is for them")
 
 
 def test_a_rate_that_explodes_is_told_with_what_was_kept(table: Path, tmp_path: Path) -> None:
     out = tmp_path / "m.safetensors"
-    words = ["train", "energy", table, "--features", 8, "--rate", 1e6, "--epochs", 3, "--out", out]
+    words = [
+        "fit",
+        "energy",
+        table,
+        "--n-components",
+        8,
+        "--learning-rate",
+        1e6,
+        "--max-iter",
+        3,
+        "--out",
+        out,
+    ]
     result = run(*words)
     assert result.exit_code == 0
-    assert "diverged; the last good state is kept" in result.stdout
-    assert result.stderr.count("diverged") == 1 and "--rate" in result.stderr
+    assert "diverged; the last good state is used" in result.stdout
+    assert result.stderr.count("diverged") == 1 and "--learning-rate" in result.stderr
     assert np.isfinite(ExpertICA.load(out).filters_).all()
 
 
 def test_a_killed_training_goes_on_bit_for_bit(patch_file: Path, tmp_path: Path) -> None:
     whole, cut = tmp_path / "whole.safetensors", tmp_path / "cut.safetensors"
-    words = ["train", "energy", str(patch_file), "--features", "40", "--epochs", "60", "--learner"]
-    words += ["cd:leapfrogs=5", "--batch", "50"]
+    words = [
+        "fit",
+        "energy",
+        str(patch_file),
+        "--n-components",
+        "40",
+        "--max-iter",
+        "60",
+        "--learner",
+    ]
+    words += ["cd:leapfrogs=5", "--batch-size", "50"]
     part = Path(f"{cut}.part")
     process = subprocess.Popen(
         [sys.executable, "-m", "kikuchi", *words, "--out", str(cut)],
@@ -256,8 +274,8 @@ def test_a_killed_training_goes_on_bit_for_bit(patch_file: Path, tmp_path: Path)
 
 def test_a_trained_model_is_evaluated_and_sampled(patch_file: Path, tmp_path: Path) -> None:
     out, samples, answer = (tmp_path / n for n in ("m.safetensors", "s.npz", "e.json"))
-    words = ["train", "energy", patch_file, "--expert", "logistic", "--learner", "exact"]
-    assert run(*words, "--epochs", 3, "--out", out).exit_code == 0
+    words = ["fit", "energy", patch_file, "--expert", "logistic", "--learner", "exact"]
+    assert run(*words, "--max-iter", 3, "--out", out).exit_code == 0
     result = run("evaluate", out, patch_file, "--json", answer)
     assert result.exit_code == 0, result.stderr
     told = json.loads(answer.read_text())

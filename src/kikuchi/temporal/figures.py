@@ -1,60 +1,34 @@
-"""The page of a model in time: states with bands, forecasts, gains, transitions, the fit."""
+"""The figures of the report page of a model of sequences."""
 
 from __future__ import annotations
 
-from os import PathLike
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
-from kikuchi.core import text
+from kikuchi.core.page import Facts, Item, Picture, Sections
 from kikuchi.plots import temporal as plots
-from kikuchi.reports.page import (
-    Facts,
-    Item,
-    Picture,
-    Report,
-    Tile,
-    convergence_picture,
-    settings_text,
-    versions,
-)
+from kikuchi.plots.convergence import convergence
 
-if TYPE_CHECKING:
-    from kikuchi.temporal.evaluation import TemporalEvaluation
-
-_HEADINGS = {"fit": "States", "filter": "States", "forecast": "Forecast", "sample": "Sample"}
 _BACK = 100  # rows of data before a forecast
 
 
-def temporal_report(
-    evaluation: TemporalEvaluation, path: str | PathLike[str], *, command: str | None = None
-) -> None:
-    """Write one self-contained page."""
-    e = evaluation.estimator
-    name = type(e).__name__
-    value = evaluation.log_likelihood
-    Report(
-        title=f"{name}: {evaluation.task}",
-        subtitle="A model in time",
-        warnings=evaluation.warnings,
-        tiles=[
-            Tile.judged("converged", evaluation.converged),
-            Tile(evaluation.objective, f"{value:.2f}" if np.isfinite(value) else "not fitted"),
-            Tile("time", text.seconds(evaluation.seconds)),
-        ],
-        sections={
-            _HEADINGS[evaluation.task]: [*_answer(evaluation), evaluation.table()],
-            "Next steps": _forecast(evaluation),
-            "Model": [Facts(evaluation.facts()), *_parameters(evaluation)],
-            "Fit": [convergence_picture({"fit": e.trace_}, "Log-likelihood or bound.")],
-            "Versions": [Facts([("Settings", settings_text(e)), *versions()])],
-        },
-        python=f"from kikuchi.temporal import {name}\nmodel = {e!r}.fit(Y)",
-    ).write(path, command)  # fmt: skip
+def sequence_figures(evaluation: Any) -> Sections:
+    """States with bands, forecasts, gains and transitions, and the course of the fit."""
+    trace = evaluation.estimator.trace_
+    heading = "Forecast" if evaluation.task == "forecast" else "States"
+    fit: list[Item] = []
+    if len(trace) > 1:
+        fit = [Picture(convergence({"fit": trace}), "Log-likelihood or bound.")]
+    return {
+        heading: [*_answer(evaluation), evaluation.table()],
+        "Next steps": _forecast(evaluation),
+        "Parameters": _parameters(evaluation),
+        "Fit": fit,
+    }
 
 
-def _parameters(evaluation: TemporalEvaluation) -> list[Item]:
+def _parameters(evaluation: Any) -> list[Item]:
     kind, e = evaluation.kind, evaluation.estimator
     if kind == "ssm":
         m = e.model_
@@ -77,7 +51,7 @@ def _parameters(evaluation: TemporalEvaluation) -> list[Item]:
         figure = plots.matrices([e.model_.transition], ["transition"], rows=labels, columns=labels)
         return [Picture(figure, "Probability of each state (column) after each state (row)."),
                 *_emission(e.model_.emission)]  # fmt: skip
-    if kind in ("factorial", "hopping"):
+    if kind == "factorial":
         names = [f"chain {c + 1}, lag {lag}" for c, lag in enumerate(e.model_.lags)]
         return [Picture(plots.matrices(e.model_.transitions, names),
                         "Probability of each state (column) after each state (row), of each "
@@ -87,6 +61,8 @@ def _parameters(evaluation: TemporalEvaluation) -> list[Item]:
         return [Picture(plots.matrices([e.model_.mixing], ["mixing"], signed=True,
                                        rows=[evaluation.names], columns=[sources]),
                         "What each source (column) adds to each output (row).")]  # fmt: skip
+    if kind == "blood":
+        return []
     pairs = zip(e.mean_, np.sqrt(np.diagonal(e.covariance_)), strict=True)
     names = [*evaluation.names, "intercept"][: len(e.mean_)]
     return [Facts([(n, f"{m:.3f} ± {s:.3f}") for n, (m, s) in zip(names, pairs, strict=True)])]
@@ -100,7 +76,7 @@ def _emission(emission: Any) -> list[Item]:
     return [Picture(figure, "Probability of each category (column) in each state (row).")]
 
 
-def _forecast(evaluation: TemporalEvaluation) -> list[Item]:
+def _forecast(evaluation: Any) -> list[Item]:
     """The steps after the last row, where a fit was asked for them."""
     found = evaluation.forecast
     if found is None:
@@ -115,21 +91,17 @@ def _forecast(evaluation: TemporalEvaluation) -> list[Item]:
     return [Picture(figure, caption), *(table for _, table in evaluation.parts())]
 
 
-def _ahead(evaluation: TemporalEvaluation, back: int, steps: int) -> Any:
+def _ahead(evaluation: Any, back: int, steps: int) -> Any:
     """Dates of the last rows and of the steps after them, if the rows have dates."""
     times = evaluation.times(steps)
     return None if times is None else times[-(back + steps) :]
 
 
-def _answer(evaluation: TemporalEvaluation) -> list[Item]:
+def _answer(evaluation: Any) -> list[Item]:
     kind, answer, data = evaluation.kind, evaluation.result, evaluation.tables[0]
     times = evaluation.times()
     if answer is None:
         return []
-    if evaluation.task == "sample":
-        outputs = answer[1]
-        figure = plots.bands(outputs, np.zeros(outputs.shape), names=evaluation.names, first=1)
-        return [Picture(figure, "Outputs drawn from the model.")]
     if evaluation.task == "forecast":
         back = data[-_BACK:]
         figure = plots.bands(answer.mean, answer.deviation, data=back, names=evaluation.names,
@@ -137,15 +109,15 @@ def _answer(evaluation: TemporalEvaluation) -> list[Item]:
                              times=_ahead(evaluation, len(back), len(answer.mean)))  # fmt: skip
         return [Picture(figure, f"The last {len(back)} rows of the data and the forecast with "
                                 "two standard deviations.")]  # fmt: skip
-    if kind == "probit":
-        p = np.asarray(answer)[:, None]
+    if kind in ("probit", "blood"):
+        p = np.asarray(answer if kind == "probit" else answer.probability)[:, None]
         figure = plots.bands(p, np.zeros(p.shape), names=["probability"], first=1)
-        caption = (
+        caption = "Probability that the state is on." if kind == "blood" else (
             "Probability of the second class: before each label was seen, or by the final weights "
             "of a model that was fitted before."
-        )
+        )  # fmt: skip
         return [Picture(figure, caption)]
-    if kind in ("hmm", "factorial", "hopping"):
+    if kind in ("hmm", "factorial"):
         parts: Any = answer.probabilities
         parts = [parts] if kind == "hmm" else parts
         names = ["probability"] if kind == "hmm" else []

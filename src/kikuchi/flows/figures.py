@@ -1,33 +1,21 @@
-"""The page of fitted flows."""
+"""The figures of the report page of fitted flows."""
 
 from __future__ import annotations
 
-from os import PathLike
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
+from kikuchi.core.page import Item, Picture
 from kikuchi.plots.flows import MOST_COLUMNS, held_out_scores, pair_plot, samples_beside_data
 from kikuchi.plots.images import image_rows
-from kikuchi.reports.page import Item, Picture
-from kikuchi.reports.train_page import measured_report
-
-if TYPE_CHECKING:
-    from kikuchi.flows.evaluation import FlowEvaluation
 
 _SHOWN = 12  # images in a row
 _DRAWN = 1000
 
 
-def flow_report(
-    evaluation: FlowEvaluation, path: str | PathLike[str], *, command: str | None = None
-) -> None:
-    """Write one self-contained page: figures, held-out scores by epoch, samples beside data."""
-    sections = {"Training": _training(evaluation), "Samples": _samples(evaluation)}
-    measured_report(evaluation, path, sections=sections, room="flows", command=command)
-
-
-def _training(evaluation: FlowEvaluation) -> list[Item]:
+def training(evaluation: Any) -> list[Item]:
+    """Held-out scores by epoch."""
     e = evaluation.estimator
     if not e.validation_scores_:
         return []
@@ -42,7 +30,8 @@ def _training(evaluation: FlowEvaluation) -> list[Item]:
     return [Picture(figure, caption)]
 
 
-def _samples(evaluation: FlowEvaluation) -> list[Item]:
+def samples(evaluation: Any) -> list[Item]:
+    """Samples beside data."""
     e: Any = evaluation.estimator
     if not hasattr(e, "sample"):
         return []

@@ -1,80 +1,35 @@
-"""The pages of patches and of trained energy models."""
+"""The figures of the report page of a trained energy model."""
 
 from __future__ import annotations
 
 import math
-from os import PathLike
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from kikuchi.core import text
 from kikuchi.core.arrays import Array
+from kikuchi.core.page import Item, Picture, Sections, Tile
 from kikuchi.plots import energy as plots
 from kikuchi.plots.ica import time_courses
 from kikuchi.plots.images import image_rows, tiles
-from kikuchi.reports.page import Facts, Item, Picture, Report, Tile, versions
-from kikuchi.reports.train_page import trained_page, training_picture
-
-if TYPE_CHECKING:
-    from kikuchi.energy.evaluation import EnergyEvaluation
-    from kikuchi.energy.preparation import Patches
+from kikuchi.training.answer import training_picture
 
 _SHOWN = 12  # pieces in a row
 _MOST_FILTERS = 400
 _SAMPLE_SWEEPS = 200
 
 
-# ---------------------------------------------------------------------- patches
+def model_figures(evaluation: Any) -> Sections:
+    """Filters and what they look like, samples beside data, and how the training went."""
+    return {
+        "Filters": _filters(evaluation),
+        "Samples": _samples(evaluation),
+        "Training": [training_picture(evaluation.estimator), _measures(evaluation)],
+    }
 
 
-def patches_report(
-    patches: Patches, path: str | PathLike[str], *, command: str | None = None
-) -> None:
-    """Write one self-contained page: the steps, what was rejected, and pieces before and after."""
-    told = patches.preparation
-    kept = f"{told.flat / told.drawn:.0%}" if told.drawn else "0%"
-    some = slice(0, 3 * _SHOWN)
-    white = patches.rows[some] @ _turned_back(told).T
-    Report(
-        title=f"{text.whole(len(patches))} pieces of {', '.join(told.sources) or 'arrays'}",
-        subtitle="Patches of pictures or windows of sounds, prepared for learning",
-        warnings=told.warnings(),
-        tiles=[
-            Tile("kept", text.whole(len(patches))),
-            Tile("flat, rejected", kept),
-            Tile("directions", str(told.rank)),
-        ],
-        sections={
-            "Steps": [Facts(told.facts())],
-            "Pieces": [
-                _pieces({"prepared": patches.undone()[some], "white": white}, told.shape),
-                _variances(told.whitening.backward),
-            ],
-            "Versions": [Facts(versions())],
-        },
-        python='from kikuchi.energy import Patches\npatches = Patches.load("PATCHES.npz")',
-    ).write(path, command)
-
-
-def _turned_back(told: Any) -> Array:
-    """Turns white rows so that they look as those of ZCA, whatever the whitening."""
-    values, axes = np.linalg.eigh(told.whitening.backward @ told.whitening.backward.T)
-    scales = np.where(values > 1e-10 * values[-1], 1.0 / np.sqrt(np.maximum(values, 1e-300)), 0.0)
-    return np.asarray((axes * scales) @ axes.T @ told.whitening.backward)
-
-
-def _variances(backward: Array) -> Picture:
-    """How the variance of prepared pieces is spread over principal components."""
-    values = np.linalg.svd(backward, compute_uv=False) ** 2
-    values = values[values > 1e-10 * values[0]]
-    numbers = np.arange(1, len(values) + 1)
-    shares = {"pieces": (numbers, values / values.sum())}
-    figure = plots.spectra(shares, "principal component", "share of the variance")
-    return Picture(figure, "Share of the variance that each principal component holds.")
-
-
-def _pieces(groups: dict[str, Array], shape: tuple[int, ...]) -> Picture:
+def pieces(groups: dict[str, Array], shape: tuple[int, ...]) -> Picture:
     """A few pieces of each kind: pictures in rows, or sounds as courses."""
     caption = f"Pieces, each on its own scale: {' and '.join(groups)}."
     if len(shape) == 1:
@@ -93,30 +48,8 @@ def _stretched(rows: Array) -> Array:
     )
 
 
-# ---------------------------------------------------------------------- models
-
-
-def energy_report(
-    evaluation: EnergyEvaluation, path: str | PathLike[str], *, command: str | None = None
-) -> None:
-    """Write one self-contained page: figures, filters and what they look like, samples beside data,
-    and how the training went.
-    """
-    trained_page(
-        evaluation,
-        evaluation.source,
-        subtitle="An energy-based model trained on rows of data",
-        tiles=_tiles(evaluation),
-        sections={
-            "Filters": _filters(evaluation),
-            "Samples": _samples(evaluation),
-            "Training": [training_picture(evaluation), _measures(evaluation)],
-        },
-        room="energy",
-    ).write(path, command)
-
-
-def _tiles(evaluation: EnergyEvaluation) -> list[Tile]:
+def model_tiles(evaluation: Any) -> list[Tile]:
+    """Features, Gabor fits and densities."""
     entries = [Tile("features", text.whole(evaluation.estimator._n_features_out))]
     if evaluation.gabors is not None:
         entries.append(Tile("Gabor R² above 0.8", f"{evaluation.gabors.share():.0%}"))
@@ -128,7 +61,7 @@ def _tiles(evaluation: EnergyEvaluation) -> list[Tile]:
     return entries
 
 
-def _filters(evaluation: EnergyEvaluation) -> list[Item]:
+def _filters(evaluation: Any) -> list[Item]:
     filters, shape = evaluation.filters, evaluation.shape
     if filters is None or shape is None:
         return []
@@ -177,7 +110,7 @@ def _filters(evaluation: EnergyEvaluation) -> list[Item]:
     return items
 
 
-def _samples(evaluation: EnergyEvaluation) -> list[Item]:
+def _samples(evaluation: Any) -> list[Item]:
     shape = evaluation.shape
     if shape is None or evaluation.transposed or not evaluation.estimator.has_density:
         return []  # single pixels are no pictures, and without density there are no samples
@@ -191,7 +124,7 @@ def _samples(evaluation: EnergyEvaluation) -> list[Item]:
     )  # fmt: skip
     rate = None if told is None else told.rate
     return [
-        _pieces({"data": data, "samples": samples}, shape),
+        pieces({"data": data, "samples": samples}, shape),
         Picture(
             _power(data, samples, shape, rate),
             f"Mean power spectra of data and of samples of the model, {exact}.",
@@ -218,7 +151,7 @@ def _power(data: Array, samples: Array, shape: tuple[int, ...], rate: float | No
     return plots.spectra(found, "cycles per pixel")
 
 
-def _measures(evaluation: EnergyEvaluation) -> Picture | None:
+def _measures(evaluation: Any) -> Picture | None:
     figure = plots.training_measures(evaluation.estimator.trace_)
     if figure is None:
         return None

@@ -1,8 +1,9 @@
-"""Recordings as `kikuchi ica` takes them: read, checked, and without trends."""
+"""Recordings as independent component analysis takes them: read, checked, and without trends."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from kikuchi.cli.options import flag
@@ -14,6 +15,9 @@ if TYPE_CHECKING:
 
     from kikuchi.ica.evaluation import PreparedRecording
     from kikuchi.ica.recording import Recording
+    from kikuchi.ica.workflow import RecordingData
+    from kikuchi.training.kinds import Kind
+    from kikuchi.training.workflow import DataSet
 
 ORIENTATIONS = ("spatial", "temporal")
 
@@ -34,8 +38,10 @@ class RecordingOptions:
     stimulus: str | None = flag("--stimulus FILE", "Of scans: one value per scan.")
     rate: float | None = flag("--rate HZ", "Samples per second, if the file does not say.")
     image: str | None = flag("--image HxW", "Sensors are pixels; constant ones are left out.")
-    missing: bool = flag("--missing", "Empty cells were not observed; go on without them.", False)
     wide: bool = flag("--wide", "Allow fewer samples than sensors in a table.", False)
+    folder: Path | None = flag(
+        "--folder DIR", "A new folder for mixing, sources, maps and a model.json."
+    )
 
     @property
     def files(self) -> list[str]:
@@ -48,7 +54,31 @@ class RecordingOptions:
             known = suggestion(self.orientation, ORIENTATIONS)
             raise MethodError(f"there is no orientation '{self.orientation}'; {known}")
 
-    def read(self, data: list[str]) -> PreparedRecording:
+    def read(self, kind: Kind, estimator: Any, data: list[str], seed: int) -> RecordingData:
+        """The recording for a fit."""
+        from kikuchi.ica.workflow import RecordingData
+
+        self.check()
+        prepared = self.prepared(data, missing=getattr(estimator, "missing", "error") == "hidden")
+        recording = prepared.recording
+        named = recording.mask is None and prepared.orientation is None
+        return RecordingData(
+            source=recording.source,
+            rows=prepared.samples,
+            names=list(recording.names) if named else None,
+            prepared=prepared,
+        )
+
+    def read_for(self, kind: Kind, estimator: Any, model: str, data: list[str]) -> DataSet:
+        """A recording for a fitted model; tables are read as rows."""
+        from kikuchi.cli.rows import RowOptions
+
+        if len(data) == 1 and not data[0].lower().endswith((".wav", ".nii", ".nii.gz")):
+            missing = getattr(estimator, "missing", "error") == "hidden"
+            return RowOptions.of(estimator).read_for(kind, estimator, model, data, gaps=missing)
+        return self.read(kind, estimator, data, 0)
+
+    def prepared(self, data: list[str], *, missing: bool) -> PreparedRecording:
         """The recording, and its samples as an estimator takes them."""
         from kikuchi.cli.inputs import image_shape
         from kikuchi.ica.evaluation import PreparedRecording
@@ -62,7 +92,7 @@ class RecordingOptions:
                 raise DataError(f"--image {self.image}: voxels are no images of that size")
             shape = image_shape(self.image, recording.n_sensors)
             recording, pixels = without_constant_pixels(recording)
-        samples = self._samples(recording, where)
+        samples = self._samples(recording, where, missing=missing)
         return PreparedRecording(recording, samples, where, stimulus, shape, pixels)
 
     def _recording(self, data: list[str]) -> Recording:
@@ -77,11 +107,11 @@ class RecordingOptions:
                     raise DataError(f"--{name} is for brain scans (.nii); leave it out")
         return recording
 
-    def _samples(self, recording: Recording, where: str | None) -> NDArray[Any]:
+    def _samples(self, recording: Recording, where: str | None, *, missing: bool) -> NDArray[Any]:
         """Rows as an estimator takes them; what no method can use is refused."""
         from kikuchi.ica.fmri import samples_of
 
-        _check_gaps(recording, self.missing)
+        _check_gaps(recording, missing)
         _check_variation(recording)
         samples, sensors = recording.n_samples, recording.n_sensors
         if where is None and samples < sensors and not self.wide:
@@ -91,7 +121,7 @@ class RecordingOptions:
             )
         kind = self.detrend or ("none" if where is None else "polynomial")
         if kind != "none":
-            if self.missing:
+            if missing:
                 raise DataError("--detrend needs complete rows; leave --missing out")
             recording = _without_trend(recording, kind)
         if where is None:
@@ -114,7 +144,7 @@ def _check_gaps(recording: Recording, missing: bool) -> None:
     if np.isnan(recording.data[row, sensor]):
         raise DataError(
             f"{recording.source}: row {row + 1}, '{name}' is missing (NaN); complete the data, or "
-            "give --missing to go on without such values"
+            "give --missing hidden to go on without such values"
         )
     raise DataError(f"{recording.source}: row {row + 1}, '{name}' is infinite; mend the data")
 

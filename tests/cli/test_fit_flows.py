@@ -1,4 +1,4 @@
-"""`kikuchi train` for flows: what it writes, shows and refuses."""
+"""`kikuchi fit` for flows: what it writes, shows and refuses."""
 
 import json
 
@@ -11,7 +11,7 @@ from kikuchi.cli.main import app
 from kikuchi.core.errors import KikuchiError
 from kikuchi.flows import FlowClassifier, FlowMixture
 
-SMALL = ("--flow", "coupling:layers=1,width=4", "--epochs", 2)
+SMALL = ("--flow", "coupling:layers=1,width=4", "--max-iter", 2)
 
 
 @pytest.fixture(scope="module")
@@ -24,12 +24,12 @@ def table(tmp_path_factory):
 
 
 def run(*words):
-    return CliRunner().invoke(app, ["train", *map(str, words)])
+    return CliRunner().invoke(app, ["fit", *map(str, words)])
 
 
 def test_mixture_with_page(table):
     out, page = table.with_name("m.safetensors"), table.with_name("m.html")
-    words = ("--components", 2, "--drop", "class", "--hold-out", 0.25, "--report", page)
+    words = ("--n-components", 2, "--drop", "class", "--hold-out", 0.25, "--report", page)
     done = run("flow-mixture", table, "-o", out, *SMALL, *words)
     assert done.exit_code == 0, done.output
     assert "Gaussian mixture, rows held out" in done.output
@@ -84,11 +84,10 @@ def test_names_of_classes_are_for_the_target_only(tmp_path):
 @pytest.mark.parametrize(
     ("words", "told"),
     [
-        (["flow", "--log-z", "ais"], "Z = 1"),
         (["flow-classes"], "give its name as --target"),
         (["flow-mixture", "--flow", "glow"], "there is no flow 'glow'"),
         (["flow", "--dequantise", "none"], "holds whole numbers only"),
-        (["flow-mixture", "--components", 0], "--components must be"),
+        (["flow-mixture", "--n-components", 0], "--components must be"),
     ],
 )
 def test_refusals(table, words, told):
@@ -106,14 +105,14 @@ def test_chains_of_flows(tmp_path):
         files.append(str(tmp_path / f"s{k}.csv"))
         np.savetxt(files[-1], rows, "%.6g", ",", header="a,b", comments="")
     out = tmp_path / "chain.safetensors"
-    words = ["temporal", "fit", "flow-hmm", *files, "-o", str(out), "--topology", "left-right"]
-    words += ["--flow", "coupling:layers=1,width=4", "--iterations", "2"]
+    words = ["fit", "flow-hmm", *files, "-o", str(out), "--topology", "left-right"]
+    words += ["--flow", "coupling:layers=1,width=4", "--max-iter", "2"]
     done = CliRunner().invoke(app, words)
     assert done.exit_code in (0, 3), done.output
     assert "FlowHMM" in done.output and out.exists()
     table = tmp_path / "states.csv"
-    words = ["temporal", "filter", "flow-hmm", files[0], "--model", str(out), "--smooth"]
-    done = CliRunner().invoke(app, [*words, "--table", str(table)])
+    words = ["filter", str(out), files[0], "--smooth"]
+    done = CliRunner().invoke(app, [*words, "--out", str(table)])
     assert done.exit_code in (0, 3), done.output
     states = np.loadtxt(table, delimiter=",", skiprows=1)
     assert len(states) == 24 and states[0, -2] > 0.9 and states[-1, -1] > 0.9
