@@ -50,8 +50,8 @@ def evaluate(
         found.seconds = budget.seconds
         measured = trained.workflow.score(trained.estimator, found)
         head = {"kind": trained.kind.name, "model": model, "data": data, "version": __version__}
-        page = trained_page(measured, model, ", ".join(data))
-        finish(measured, output, head=head, page=page)
+        shown = trained_page(measured, model, ", ".join(data))
+        finish(measured, output, head=head, page=shown)
         return
     source = one_file(data)
     graph = load_model(model, format)
