@@ -61,7 +61,14 @@ def _binary_limit(graph: kk.FactorGraph, library: ctypes.CDLL) -> float:
     ratios = RatioMessages.of(graph)
     assert ratios is not None
     pairs = ratios.pairs
-    arrays = (pairs.start, pairs.reverse, ratios.k, ratios.field, ratios.r, ratios.spare)
+    arrays = (
+        pairs.start,
+        pairs.reverse,
+        ratios.model.k,
+        ratios.model.field,
+        ratios.r,
+        ratios.spare,
+    )
     nodes = ctypes.c_size_t(graph.n_variables)
 
     def run() -> None:

@@ -102,19 +102,19 @@ CONTACTS = [
     Contact(
         "MeanFieldICA",
         "from kikuchi.ica import MeanFieldICA as E",
-        "E(n_sources=2, random_state=0).fit(rows)",
+        "E(n_components=2, random_state=0).fit(rows)",
         8.0,
     ),
     Contact(
         "SigmoidBeliefNetwork",
         "from kikuchi.beliefnets import SigmoidBeliefNetwork as E",
-        "E(layers=(2,), max_iter=1, random_state=0).fit(bits)",
+        "E(hidden_layer_sizes=(2,), max_iter=1, random_state=0).fit(bits)",
         8.0,
     ),
     Contact(
         "LinearGaussianSSM",
         "from kikuchi.temporal import LinearGaussianSSM as E",
-        "E(state=2, max_iter=5).fit(rows)",
+        "E(n_components=2, max_iter=5).fit(rows)",
         8.0,
     ),
     Contact(
@@ -126,13 +126,13 @@ CONTACTS = [
     Contact(
         "RBM",
         "from kikuchi.boltzmann import RBM as E",
-        "E(n_hidden=8, max_iter=1, random_state=0).fit(bits)",
+        "E(n_components=8, max_iter=1, random_state=0).fit(bits)",
         8.0,
     ),
     Contact(
         "BayesianMLPRegressor, 2nd process",
         "from kikuchi.bayesnn import BayesianMLPRegressor as E",
-        "E(hidden=3, random_state=0).fit(rows, rows[:, 0])",
+        "E(hidden_layer_sizes=3, random_state=0).fit(rows, rows[:, 0])",
         2.0,
         2.0,
         again=True,

@@ -1,11 +1,11 @@
 """The coverage list: every row of the five source catalogues, what implements it and what tests it.
 
-`docs/coverage.toml` is the source of truth, one line a row. This tool writes `docs/coverage.md`
-from it, and with `--check` verifies that list, code, tests and page agree:
+Modules and tests cite the rows that they implement or test, in docstrings and comments;
+`docs/coverage.toml` contains a title for each row, and a sentence where one is needed. This tool
+writes `docs/coverage.md` from both, and with `--check` verifies that nothing is missing:
 
     python tools/rows.py             write docs/coverage.md
-    python tools/rows.py --check     say what disagrees; exit code 1 if anything does
-    python tools/rows.py --unclaimed list rows cited in the source that no entry claims
+    python tools/rows.py --check     report faults; exit code 1 if there are any
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import ast
 import re
 import sys
 import tomllib
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -42,24 +42,6 @@ KINDS = {
     "X": "Beyond the source text",
 }
 TEST_KINDS = ("T", "C")
-ROOMS = (
-    "core",
-    "graphs",
-    "engines",
-    "methods",
-    "brackets",
-    "learning",
-    "boltzmann",
-    "energy",
-    "ica",
-    "beliefnets",
-    "temporal",
-    "bayesnn",
-    "neural",
-    "data",
-    "kikuchi_experiments",
-)
-
 _PREFIX = "|".join(CATALOGUES)
 _FULL = re.compile(rf"\b({_PREFIX})-([A-Z])(\d+)([a-z]?)(?![A-Za-z0-9])")
 _LINK = r"[\s#]*(?:,|;|/|&|\band\b|\bor\b)[\s#]*(?:\band\b[\s#]*)?"
@@ -72,16 +54,15 @@ _KEY = re.compile(rf"({_PREFIX})-([A-Z])(\d+)([a-z]?)")
 
 @dataclass(frozen=True)
 class Row:
-    """One entry of the list."""
+    """One row of the list; `modules` and `tests` are those that cite it."""
 
     id: str
     title: str
-    status: str
-    room: str
-    modules: tuple[str, ...]
-    tests: tuple[str, ...]
-    note: str
+    status: str = "done"
+    note: str = ""
     section: str = ""  # of the document, which names it there; such a row is in no catalogue
+    modules: tuple[str, ...] = ()
+    tests: tuple[str, ...] = ()
 
     @property
     def prefix(self) -> str:
@@ -97,25 +78,61 @@ class Row:
 # ---------------------------------------------------------------------- reading
 
 
-def load(path: Path) -> dict[str, Row]:
-    """Read the list; unknown fields and malformed ids are errors."""
+def load(path: Path, root: Path = ROOT) -> dict[str, Row]:
+    """Return the rows of the list with the modules and tests below `root` that cite them.
+
+    A row is a title, or a table with a title and a status, note or section. Unknown fields and
+    malformed ids are errors.
+    """
     data = tomllib.loads(path.read_text(encoding="utf-8"))
+    modules, tests = citing_modules(root), citing_tests(root)
     rows = {}
-    for key, fields in data["rows"].items():
-        unknown = set(fields) - set(Row.__dataclass_fields__)
+    for key, entry in data["rows"].items():
+        fields = {"title": entry} if isinstance(entry, str) else entry
+        unknown = set(fields) - {"title", "status", "note", "section"}
         if unknown or not _KEY.fullmatch(key):
             raise SystemExit(f"{path.name}: row {key}: unknown fields {sorted(unknown)} or bad id")
-        rows[key] = Row(
-            id=key,
-            title=fields.get("title", ""),
-            status=fields.get("status", "planned"),
-            room=fields.get("room", ""),
-            modules=tuple(fields.get("modules", ())),
-            tests=tuple(fields.get("tests", ())),
-            note=fields.get("note", ""),
-            section=fields.get("section", ""),
-        )
+        cited = {"modules": tuple(modules[key]), "tests": tuple(tests[key])}
+        rows[key] = Row(id=key, **({"title": ""} | fields), **cited)
     return rows
+
+
+def citing_modules(root: Path) -> defaultdict[str, list[str]]:
+    """Return the modules of the library and of the experiments that cite each row, by name."""
+    found = defaultdict(list)
+    for base in BASES:
+        for path in sorted((root / base).rglob("*.py")):
+            for row in cited_rows(path.read_text(encoding="utf-8")):
+                found[row].append(path.relative_to(root / base).as_posix())
+    return found
+
+
+def citing_tests(root: Path) -> defaultdict[str, list[str]]:
+    """Return the tests that cite each row: `file::test_name`, or the file."""
+    found = defaultdict(list)
+    for path in sorted((root / "tests").rglob("test_*.py")):
+        if path.is_relative_to(root / "tests" / "docs"):  # tests of this tool
+            continue
+        source = path.read_text(encoding="utf-8")
+        rows = cited_rows(source)
+        if not rows:
+            continue
+        name = path.relative_to(root / "tests").as_posix()
+        functions = {
+            f"{name}::{function}": cited_rows(text) for function, text in test_functions(source)
+        }
+        for row in rows:
+            found[row] += [test for test, cited in functions.items() if row in cited] or [name]
+    return found
+
+
+def test_functions(source: str) -> Iterator[tuple[str, str]]:
+    """Yield the name and the text of each test of a file, with its decorators and comments."""
+    lines = source.splitlines()
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.FunctionDef) and node.name.startswith("test"):
+            first = min([node.lineno, *(d.lineno for d in node.decorator_list)])
+            yield node.name, "\n".join(lines[first - 1 : node.end_lineno])
 
 
 def cited_rows(text: str) -> set[str]:
@@ -172,7 +189,7 @@ def check(
     rows: dict[str, Row], root: Path = ROOT, shared: Path | None = None
 ) -> tuple[list[str], list[str]]:
     """Faults (empty when all agree) and remarks about what could not be checked."""
-    faults = [fault for row in rows.values() for fault in check_row(row, root)]
+    faults = [fault for row in rows.values() for fault in check_row(row)]
     faults += check_citations(rows, root)
     page = root / "docs" / "coverage.md"
     if not page.is_file() or page.read_text(encoding="utf-8") != render(rows):
@@ -183,69 +200,23 @@ def check(
     return faults + check_complete(rows, specs), []
 
 
-def check_row(row: Row, root: Path) -> list[str]:
-    """What is wrong with one entry by itself."""
+def check_row(row: Row) -> list[str]:
+    """Return the faults of one row by itself."""
     faults = []
     if not row.title:
         faults.append("has no title")
     if row.status not in STATUSES:
         faults.append(f"has status '{row.status}'; known: {', '.join(STATUSES)}")
     elif row.status == "planned":
-        faults += _planned_faults(row)
+        faults += ["is planned but is cited"] if row.modules or row.tests else []
     else:
-        faults += _claim_faults(row, root)
+        if row.status == "partial" and not row.note:
+            faults.append("is partial without a note on what is missing")
+        if not row.modules and row.kind not in TEST_KINDS:
+            faults.append(f"is {row.status} but no module cites it")
+        if not row.tests:
+            faults.append(f"is {row.status} but no test cites it")
     return [f"{row.id} {fault}" for fault in faults]
-
-
-def _planned_faults(row: Row) -> list[str]:
-    faults = []
-    if row.modules or row.tests:
-        faults.append("is planned but names modules or tests")
-    if row.room not in ROOMS:
-        faults.append(f"is planned for room '{row.room}'; known: {', '.join(ROOMS)}")
-    return faults
-
-
-def _claim_faults(row: Row, root: Path) -> list[str]:
-    faults = []
-    if row.status == "partial" and not row.note:
-        faults.append("is partial but does not say what is missing")
-    if not row.modules and row.kind not in TEST_KINDS:
-        faults.append(f"is {row.status} but names no module")
-    for name in row.modules:
-        path = next((p for base in BASES if (p := root / base / name).is_file()), None)
-        if path is None:
-            faults.append(f"names module {name}, which does not exist")
-        elif row.id not in cited_rows(path.read_text(encoding="utf-8")):
-            faults.append(f"names module {name}, which does not cite it")
-    if not row.tests:
-        faults.append(f"is {row.status} but names no test")
-    for name in row.tests:
-        fault = _test_fault(row.id, name, root)
-        if fault:
-            faults.append(fault)
-    return faults
-
-
-def _test_fault(row_id: str, name: str, root: Path) -> str | None:
-    """A test is `folder/test_x.py` that cites the row, or `folder/test_x.py::test_name`."""
-    file, _, function = name.partition("::")
-    path = root / "tests" / file
-    if not path.is_file():
-        return f"names test {file}, which does not exist"
-    text = path.read_text(encoding="utf-8")
-    if function and function not in _test_names(text):
-        return f"names test {name}, but the file has no such test"
-    if not function and row_id not in cited_rows(text):
-        return f"names test {file}, which does not cite it; cite it there or name the test function"
-    return None
-
-
-def _test_names(text: str) -> set[str]:
-    nodes = ast.walk(ast.parse(text))
-    kinds = (ast.FunctionDef, ast.ClassDef)
-    names = {node.name for node in nodes if isinstance(node, kinds)}
-    return {name for name in names if name.lower().startswith("test")}
 
 
 def check_citations(rows: dict[str, Row], root: Path) -> list[str]:
@@ -279,19 +250,6 @@ def check_complete(rows: dict[str, Row], specs: Path) -> list[str]:
     return faults
 
 
-def unclaimed(rows: dict[str, Row], root: Path = ROOT) -> list[str]:
-    """Modules that cite a row whose entry does not name them; a help when a module lands."""
-    lines = []
-    for path in [p for p in _texts(root) if p.suffix == ".py"]:
-        base = next(root / b for b in BASES if path.is_relative_to(root / b))
-        name = path.relative_to(base).as_posix()
-        cited = cited_rows(path.read_text(encoding="utf-8")) & rows.keys()
-        missing = [r for r in in_order(cited) if name not in rows[r].modules]
-        if missing:
-            lines.append(f"{name}: " + ", ".join(f"{r} ({rows[r].status})" for r in missing))
-    return lines
-
-
 # ---------------------------------------------------------------------- writing
 
 
@@ -314,14 +272,13 @@ def render(rows: dict[str, Row]) -> str:
         "hide: [toc]",
         "---",
         "",
-        "<!-- Written by tools/rows.py from docs/coverage.toml; edit that file. -->",
+        "<!-- Written by tools/rows.py from citations and docs/coverage.toml. -->",
         "",
         "# Coverage",
         "",
-        "Every row of the five source catalogues, the module that implements it and the test",
-        "that checks it; rows with a section are named in the document there and in no catalogue.",
-        "*Done* rows have both, and the module cites the row in its docstrings.",
-        "*Partial* rows say what is missing. *Planned* rows name the folder where they will live.",
+        "Every row of the five source catalogues with the modules and the tests that cite it in",
+        "their docstrings and comments; rows with a section are named in the document there and in",
+        "no catalogue. *Done* rows have both. *Partial* rows describe what is missing.",
         "A check in the test suite keeps this page, the code and the tests in agreement.",
         "",
         *_summary(rows),
@@ -354,8 +311,6 @@ def _table(rows: Iterable[Row]) -> list[str]:
     lines = ["| row | title | module | test | status |", "|---|---|---|---|---|"]
     for row in rows:
         module = "<br>".join(f"`{name}`" for name in row.modules)
-        if row.status == "planned":
-            module = f"`{row.room}/`" if row.kind not in TEST_KINDS else f"with `{row.room}/`"
         test = "<br>".join(f"`{name}`" for name in row.tests)
         status = f"{row.status}: {row.note}" if row.note else row.status
         title = f"{row.title} (section {row.section})" if row.section else row.title
@@ -368,12 +323,8 @@ def main(arguments: list[str] | None = None) -> int:
     """Run the tool."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--check", action="store_true", help="verify; write nothing")
-    parser.add_argument("--unclaimed", action="store_true", help="cited rows that no entry claims")
     options = parser.parse_args(arguments)
     rows = load(ROOT / "docs" / "coverage.toml")
-    if options.unclaimed:
-        print("\n".join(unclaimed(rows)))
-        return 0
     if not options.check:
         (ROOT / "docs" / "coverage.md").write_text(render(rows), encoding="utf-8")
         print(f"docs/coverage.md: {len(rows)} rows")

@@ -54,6 +54,7 @@ def test_laplace_says_whether_its_precisions_have_settled(data):
 
 @pytest.mark.slow
 def test_laplace_finds_noise_function_and_evidence(data, truth):
+    # LAW-I3, LAW-I16
     net = LaplaceMLPRegressor(2, prior="grouped", n_init=1, max_iter=5, random_state=0).fit(*data)
     mean, sd = net.predict(truth[0], return_std=True)
     assert np.sqrt(np.mean((mean - truth[1]) ** 2)) < 0.08
@@ -105,6 +106,7 @@ def test_determined_parameters_are_from_none_to_all_also_at_a_saddle(data):
 
 @pytest.mark.slow
 def test_sampled_weights_agree_with_each_other_and_with_the_function(data, truth):
+    # LAW-I17
     net = SampledMLPRegressor(2, prior="grouped", warmup=300, samples=300, random_state=0, **PRIORS)
     net.fit(*data)
     mean, sd = net.predict(truth[0], return_std=True)
@@ -133,6 +135,7 @@ def test_bounds_are_below_importance_weighted_evidence(data, posterior):
 
 @pytest.mark.slow
 def test_sequential_monte_carlo_agrees_with_importance_sampling(data):
+    # HOJ-X5
     x, y = (a[:15] for a in data)
     net = BayesianMLPRegressor(2, "layered", "grouped", n_init=1, random_state=0, **PRIORS)
     net.fit(x, y)

@@ -47,6 +47,7 @@ def small(prior="grouped", text="diagonal", seed=0, skip=False):
 
 
 def test_moments_and_divergence_of_gamma_against_quadrature():
+    # LAW-T18
     q, p = GammaDensity(2.5, 1.7), GammaDensity(0.4, 0.3)
     ours, theirs = (stats.gamma(g.shape, scale=1 / g.rate) for g in (q, p))
 
@@ -63,6 +64,7 @@ def test_moments_and_divergence_of_gamma_against_quadrature():
 @pytest.mark.parametrize("prior", [pytest.param("grouped", marks=pytest.mark.slow), "nrd"])
 def test_eliminated_precisions_are_the_best_ones(prior):
     """No other rate of a gamma posterior gives a higher bound."""
+    # LAW-M7, LAW-I20, LAW-I23, LAW-T3, LAW-T18
     family, flat, weights, data = small(prior, skip=True)
     groups = precisions(family.network, prior)
     found = bound(family, prior, flat, weights, data, HYPER)
@@ -93,6 +95,7 @@ def test_eliminated_precisions_are_the_best_ones(prior):
      pytest.param("diagonal", "ard", False, marks=pytest.mark.slow)],
 )  # fmt: skip
 def test_gradient_by_finite_differences(text, prior, skip):
+    # LAW-I23
     family, flat, weights, data = small(prior, text, skip=skip)
     removed = family.network.units == 1
     kept = Weights(weights.scale, jnp.asarray(np.where(removed, 0.0, 1.0)))
@@ -107,6 +110,7 @@ def test_gradient_by_finite_differences(text, prior, skip):
 
 
 def test_node_relevance_with_unit_scales_is_relevance_of_inputs():
+    # LAW-T20
     network = Network(3, 2)
     nrd, ard = precisions(network, "nrd"), precisions(network, "ard")
     inputs = np.array([2.0, 3.0, 5.0])
@@ -117,6 +121,7 @@ def test_node_relevance_with_unit_scales_is_relevance_of_inputs():
 
 
 def test_one_scale_of_node_relevance_is_free():
+    # LAW-M8, LAW-T20
     network = Network(3, 2)
     nrd = precisions(network, "nrd")
     values = np.random.default_rng(0).random(len(nrd.names)) + 0.5
@@ -142,6 +147,7 @@ def test_unknown_prior_is_refused():
 
 @pytest.mark.parametrize("prior", ["nrd", pytest.param("ard", marks=pytest.mark.slow)])
 def test_removing_a_unit_that_is_as_its_prior_raises_the_bound(prior):
+    # LAW-T21
     network = Network(1, 3)
     family = weight_posterior("diagonal", network)
     rng = np.random.default_rng(0)
@@ -224,6 +230,7 @@ def evidence_and_bound(seed, posterior):
 @pytest.mark.slow
 @pytest.mark.parametrize("posterior", FAMILIES)
 def test_the_bound_is_below_the_evidence(posterior):
+    # LAW-I18, LAW-I21
     log_z, lower = evidence_and_bound(0, posterior)
     assert lower < log_z.estimate
     assert log_z.estimate - lower < 15.0  # and near it

@@ -28,6 +28,7 @@ def fitted(sine):
 
 
 def test_richer_families_have_higher_bounds(fitted):
+    # LAW-L10
     bounds = {name: model.bound_ for name, model in fitted.items()}
     assert bounds["diagonal"] <= min(bounds["layered"], bounds["mixture:3"])
     assert bounds["layered"] > bounds["diagonal"] + 1.0
@@ -36,6 +37,7 @@ def test_richer_families_have_higher_bounds(fitted):
 
 
 def test_predictions_are_those_of_the_sine(fitted, sine):
+    # LAW-M6
     x, y = sine
     rng = np.random.default_rng(1)
     new = rng.uniform(-0.9, 0.9, size=(300, 2))
@@ -53,6 +55,7 @@ def test_predictions_are_those_of_the_sine(fitted, sine):
 
 
 def test_samples_have_the_predicted_moments(fitted, sine):
+    # LAW-I21
     x = sine[0][:20]
     for model in fitted.values():
         mean, sd = model.predict(x, return_std=True)
@@ -148,6 +151,7 @@ def test_files_keep_everything(fitted, sine, tmp_path, name):
 
 @pytest.mark.parametrize("prior", ["ard", pytest.param("nrd", marks=pytest.mark.slow)])
 def test_useless_nodes_are_removed_and_the_bound_rises(sine, prior):
+    # LAW-L11
     model = net("diagonal", prior).fit(*sine)
     before, mean = model.bound_, model.predict(sine[0])
     model.prune()
@@ -170,6 +174,7 @@ def test_one_function_is_compiled_for_one_shape(sine):
 
 
 def test_single_weights_are_removed(fitted, sine, tmp_path):
+    # LAW-L11
     file = tmp_path / "net.safetensors"
     fitted["diagonal"].save(file)
     model = BayesianMLPRegressor.load(file).prune(*sine, weights=True)

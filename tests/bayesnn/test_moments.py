@@ -31,6 +31,7 @@ def test_owens_t_is_that_of_scipy():
 
 
 def test_mean_square_against_quadrature():
+    # LAW-T16
     rng = np.random.default_rng(1)
     means, variances = 3 * rng.normal(size=60), 10 ** rng.uniform(-4, 3, 60)
 

@@ -44,6 +44,7 @@ def rows(count=4, inputs=2):
 @pytest.mark.parametrize("skip", [pytest.param(False, marks=pytest.mark.slow), True])
 @pytest.mark.parametrize("text", FAMILIES)
 def test_output_moments_are_those_of_samples(text, skip):
+    # LAW-T17
     network = Network(2, 3, skip)
     family, q, _ = drawn(text, network)
     count = 100_000
@@ -124,6 +125,7 @@ def true_information(q, count=20_000):
 
 @pytest.mark.parametrize("apart", [0.0, 1.0, 6.0])
 def test_information_bound_is_below_the_information(apart):
+    # LAW-I19
     rng = np.random.default_rng(2)
     k = 3
     components = Independent(
@@ -138,6 +140,7 @@ def test_information_bound_is_below_the_information(apart):
 
 
 def test_information_of_components_far_apart_is_that_of_the_choice():
+    # LAW-I19
     means = jnp.asarray([[0.0], [1e4]])
     components = Independent(means, jnp.ones((2, 1)))
     q = WeightMixture(

@@ -37,6 +37,7 @@ def baseline(rows):
     "posterior", ["mean-field", "mixture:2", "chain", "quadratic", "gibbs:3", "exact"]
 )
 def test_every_posterior_learns(posterior, rows):
+    # LAW-L2, LAW-L3
     fitted = net(posterior).fit(rows)
     truth = fitted.row_likelihoods(rows, "exact").estimate
     assert truth.mean() > baseline(rows) + 0.8
@@ -59,6 +60,7 @@ def test_deep_networks_learn(posterior, rows):
 
 
 def test_likelihoods_agree(rows):
+    # LIU-L7
     fitted = net().fit(rows)
     some = rows[:15]
     truth = fitted.row_likelihoods(some, "exact")

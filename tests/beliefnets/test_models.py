@@ -12,6 +12,7 @@ from kikuchi.core.options import layer_sizes
 
 
 def test_probabilities_sum_to_one_in_any_form():
+    # LAW-M1
     layered = SigmoidNetwork.random((2, 2, 3), span=2.0, random_state=0)
     edges = {(int(t), int(h)): w for t, h, w in zip(
         layered.tails, layered.heads, layered.parameters["weights"], strict=True

@@ -27,6 +27,7 @@ def enumerated(net, findings):
 
 @pytest.mark.parametrize("seed", range(5))
 def test_bounds_hold_and_close(seed):
+    # HOJ-X6
     net = model(seed)
     rng = np.random.default_rng(seed)
     findings = {i: int(rng.random() < 0.7) for i in range(9) if rng.random() < 0.9}
@@ -43,6 +44,7 @@ def test_bounds_hold_and_close(seed):
 
 def test_a_wide_network_is_bracketed():
     """Forty findings of a sparse network; the marginals are those of Gibbs sampling."""
+    # HOJ-X6
     rng = np.random.default_rng(1)
     weights = np.zeros((60, 150))
     for i in range(150):

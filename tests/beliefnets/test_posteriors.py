@@ -35,6 +35,7 @@ def fitted(text, net, states, **options):
 @pytest.mark.parametrize("span", [0.5, 2.0, 6.0])
 def test_bounds_are_bounds_in_their_order(span, seed):
     """LAW-T1: every family is below enumeration, and richer ones are above mean field."""
+    # LAW-I8, LAW-I11
     net = network(span, seed=seed)
     states = rows(net, seed)
     truth = fitted("exact", net, states).bound
@@ -70,6 +71,7 @@ def test_gap_is_the_divergence_where_no_local_bound_is_needed():
 @pytest.mark.parametrize("text", FAMILIES)
 def test_ascent_never_falls(text):
     """LAW-T3: one sweep after the other, the bound of each row rises or stays."""
+    # LAW-I8
     net = network(3.0)
     states = rows(net)
     family = dataclasses.replace(parse_posterior(text), tol=1e-13, max_iter=1)
@@ -86,6 +88,7 @@ def test_ascent_never_falls(text):
 @pytest.mark.parametrize("text", [*FAMILIES, "exact"])
 def test_gradients_are_those_of_the_bound(text):
     """LAW-T7."""
+    # LAW-L2, LAW-L3
     net = network(1.5)
     states = rows(net)
     family = parse_posterior(text)
@@ -130,6 +133,7 @@ def test_best_xi_is_the_minimum_of_a_convex_function():
 
 def test_one_component_is_mean_field_and_a_tied_chain_too():
     """LAW-T6."""
+    # LAW-I11
     net = network()
     states = rows(net)
     field = fitted("mean-field", net, states)
@@ -148,6 +152,7 @@ def test_one_component_is_mean_field_and_a_tied_chain_too():
 
 def test_the_information_is_below_that_of_the_mixture():
     """The smoothed bound of the mixture against the exact entropy of the same mixture."""
+    # LAW-I10
     net = network(3.0, (2, 4))
     states = rows(net, count=1)
     fit = fitted("mixture:3", net, states)
@@ -180,6 +185,7 @@ def test_labels_of_components_and_units_do_not_matter():
 
 
 def test_gibbs_comes_to_the_exact_means():
+    # LAW-I2
     net = network()
     states = rows(net)
     found = fitted("gibbs:20000", net, states)
@@ -206,6 +212,7 @@ def test_proposals_keep_the_posterior_and_leave_modes():
 
 
 def test_rows_with_different_unknown_units():
+    # LAW-M1
     net = network()
     states = rows(net)
     states[1, 6] = np.nan
@@ -221,6 +228,7 @@ def test_rows_with_different_unknown_units():
 
 
 def test_collapse_is_reported():
+    # LAW-I10
     net = SigmoidNetwork.layered([np.full((1, 2), 1e-3)], [[0.0], [0.0, 0.0]])
     found = fitted("mixture:3", net, rows(net))
     assert (

@@ -46,6 +46,7 @@ def test_inference_comes_near_to_brute_force_and_never_falls(margin):
 
 
 def test_the_printed_update_is_worse():
+    # LAW-I13
     rng = np.random.default_rng(0)
     net = ThresholdNetwork.random((5, 8, 2), rng)
     rows, targets = rng.normal(size=(200, 5)), rng.choice([-1.0, 1.0], size=(200, 2))
@@ -56,6 +57,7 @@ def test_the_printed_update_is_worse():
 
 def test_stored_patterns_have_objective_zero():
     """LAW-T14: zero exactly where every unit agrees with the sign of its input."""
+    # LAW-M4
     rng = np.random.default_rng(0)
     net = ThresholdNetwork.random((3, 6, 1), rng)
     rows = rng.normal(size=(40, 3))
@@ -129,6 +131,7 @@ def test_classes_committees_layers_and_files(xor, tmp_path):
 
 
 def test_perceptrons_learn(xor):
+    # LAW-L4
     X, y = xor
     clf = ThresholdNetworkClassifier(
         hidden_layer_sizes=20, learner="perceptron", random_state=1

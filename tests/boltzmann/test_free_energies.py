@@ -80,6 +80,7 @@ def test_weight_gradient_is_the_pair_statistic(kind):
 @pytest.mark.parametrize("kind", KINDS)
 def test_settled_means_are_stationary_and_satisfy_the_field_formulas(kind):
     """WH-T4: the fixed point has no slope, and TAP's field has the factor (1 - 2 q)."""
+    # WH-I3
     rng = np.random.default_rng(2)
     weights, fields = symmetric(rng, 5, 0.8), rng.normal(size=(2, 5))
     found = fixed_point_means(weights, fields, energy=kind, tol=1e-12)

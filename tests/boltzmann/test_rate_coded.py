@@ -56,6 +56,7 @@ def joint_of_replicas(machine: Machine) -> dict[tuple[int, ...], float]:
 
 def test_counts_have_the_distribution_of_the_replicas() -> None:
     """TEH-M9 (a), equation 3.6 with its binomial coefficients."""
+    # TEH-T30
     machine = small(np.random.default_rng(0))
     wanted = joint_of_replicas(machine)
     states = np.array(list(wanted), dtype=float)
@@ -68,6 +69,7 @@ def test_counts_have_the_distribution_of_the_replicas() -> None:
 
 def test_conditionals_are_binomial() -> None:
     """TEH-M9 (b, c): SciPy's binomial, its mean and the variance p (1 - p) / n of shares."""
+    # TEH-T30
     machine = small(np.random.default_rng(1))
     joint = joint_of_replicas(machine)
     v = (2, 0, 1)
@@ -124,6 +126,7 @@ def test_mean_update_is_the_enumerated_one(visible: int, hidden: int) -> None:
 
 def test_one_replica_is_cd_1_of_the_rbm() -> None:
     """With hidden states fixed by strong weights, the rule of TEH-L9 has no chance left in it."""
+    # TEH-T30
     rng = np.random.default_rng(3)
     machine = Machine(80 * rng.normal(size=(4, 3)), rng.normal(size=4), 20 * rng.normal(size=3))
     batch = rng.integers(0, 2, size=(6, 4)).astype(float)
@@ -153,6 +156,7 @@ def test_one_replica_is_cd_1_of_the_rbm() -> None:
 
 def test_weights_stay_at_zero_or_above() -> None:
     """TEH-M10: after every update, so also after the last."""
+    # TEH-T45
     rng = np.random.default_rng(4)
     rows = rng.integers(0, 3, size=(30, 3)).astype(float)
     start = small(rng)

@@ -52,7 +52,7 @@ def test_an_estimate_lies_between_bounds(grid: kk.FactorGraph, approximate: kk.B
     assert high is not None
     assert exact.log_z is not None
     assert low - 1e-9 <= exact.log_z <= high + 1e-9
-    assert "not asked for" in approximate.diagnostics["why"]
+    assert "not requested" in approximate.diagnostics["why"]
     assert approximate.diagnostics["chosen"] != "jt"
 
 

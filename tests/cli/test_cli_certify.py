@@ -52,7 +52,7 @@ def test_frustrated_and_hard_models(loop: Path) -> None:
 
 def test_bad_input(square: Path, tmp_path: Path) -> None:
     fails(["certify", square, "--alpha", "0"], "alpha must be finite and not 0")
-    fails(["certify", square, "-e", "x0=0.5:0.5"], "a state is needed")
+    fails(["certify", square, "-e", "x0=0.5:0.5"], "a state is required")
     fails(["certify", square, "-e", "x99=1"], "99")
     fails(["certify", square, "--memory", "1kB"], "budget is 1 kB")
     fails(["certify", square, "--json", square], "is an input of this command")

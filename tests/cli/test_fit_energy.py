@@ -200,7 +200,7 @@ def test_bad_words_for_training(
         (lambda x: x * [1, 1, 0, 1], "vary in 3 of 4 directions (constant or dependent columns)"),
         (lambda x: x[:, [0, 1, 1, 3]], "vary in 3 of 4 directions (constant or dependent columns)"),
         (lambda x: x[:3], "3 rows of 4 columns cannot be whitened"),
-        (lambda x: x[:1], "1 sample cannot be learnt from"),
+        (lambda x: x[:1], "at least 2 rows are needed"),
         (lambda x: x * 1e200, "outside"),
     ],
 )
@@ -232,7 +232,7 @@ def test_a_rate_that_explodes_is_told_with_what_was_kept(table: Path, tmp_path: 
     ]
     result = run(*words)
     assert result.exit_code == 0
-    assert "diverged; the last good state is kept" in result.stdout
+    assert "diverged; the last good state is used" in result.stdout
     assert result.stderr.count("diverged") == 1 and "--learning-rate" in result.stderr
     assert np.isfinite(ExpertICA.load(out).filters_).all()
 

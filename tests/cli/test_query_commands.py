@@ -58,7 +58,7 @@ def test_predict(tmp_path: Path) -> None:
     assert out.read_text().splitlines()[0] == "lung=no,lung=yes,tub=no,tub=yes,log_evidence"
     cases.write_text("xray,smoke\nyes,maybe\n")
     text = run(*words, code=2)
-    assert "row 1, column 'smoke': 'maybe' is no state; the states are no, yes" in text
+    assert "row 1, column 'smoke': 'maybe' is not a state; the states are no, yes" in text
 
 
 @pytest.mark.parametrize(

@@ -117,7 +117,7 @@ FAMILIES = {
         "ica.BayesianICA", (_MIXED,), "max_iter", 10,
         ways=(
             {"n_components": 3, "n_init": 2},
-            {"n_components": 3, "adapt": True, "prune": "relevance"},
+            {"n_components": 3, "adapt": True, "pruning": "relevance"},
             {"n_components": 4, "prior": "bimodal", "inner_max_iter": 3, "max_iter": 6},
         ),
     ),
@@ -169,8 +169,7 @@ FAMILIES = {
 # ---------------------------------------------------------------------- what a fit answers
 
 QUESTIONS = (
-    "predict", "predict_proba", "transform", "score_samples", "score", "log_likelihood", "filter",
-    "smooth",
+    "predict", "predict_proba", "transform", "score_samples", "score", "filter", "smooth",
 )  # fmt: skip
 
 
@@ -187,17 +186,11 @@ def questions(family: Family, fitted: Any) -> Iterator[tuple[str, Any]]:
     if hasattr(fitted, "forecast"):
         yield "forecast", numbers(fitted.forecast(family.data[0], 3))
     if hasattr(fitted, "sample"):
-        yield "sample", numbers(sample(fitted, 7, 1))
+        yield "sample", numbers(fitted.sample(7, random_state=1))
 
 
 def _asked(family: Family, name: str) -> tuple[Any, ...]:
     return family.data if name == "score" else family.data[:1]
-
-
-def sample(fitted: Any, count: int, seed: int) -> Any:
-    """Draws of an estimator, whatever it calls its seed."""
-    names = inspect.signature(fitted.sample).parameters
-    return fitted.sample(count, **{"seed" if "seed" in names else "random_state": seed})
 
 
 def numbers(answer: Any) -> list[Any]:

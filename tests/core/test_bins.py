@@ -62,7 +62,7 @@ def test_edges_are_the_shortest_numbers_that_divide():
 
 
 def test_bad_bins_and_infinite_numbers_are_refused():
-    with pytest.raises(DataError, match="bins must be a whole number from 2 up, got 1"):
+    with pytest.raises(DataError, match="bins must be an integer of at least 2, got 1"):
         check_bins(1)
-    with pytest.raises(DataError, match="column x holds an infinite number"):
+    with pytest.raises(DataError, match="column x contains an infinite number"):
         bin_column(np.array([0.5, np.inf, 1.5]), 2, "column x")

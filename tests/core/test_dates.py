@@ -50,8 +50,8 @@ def test_regular_steps(words: list[str], name: str, count: int, after: str) -> N
         (["2020-01-02", "2020-01-02"], "line 3: 2020-01-02 is there twice"),
         (["2020-01-02", "2020-13-02"], "line 3: '2020-13-02' is not a date such as"),
         (["2020-01-02", ""], "line 3: '' is not a date such as"),
-        (["2020-01-02", "2020-02"], "written in different ways"),
-        (["2020-01-02"], "one date alone"),
+        (["2020-01-02", "2020-02"], "different formats"),
+        (["2020-01-02"], "a single date"),
     ],
 )
 def test_dates_that_are_refused(words: list[str], message: str) -> None:

@@ -25,6 +25,7 @@ def literal(p: np.ndarray, q: np.ndarray, alpha: float) -> float:
 @pytest.mark.parametrize("alpha", ALPHAS)
 @pytest.mark.parametrize("total", [1.0, 3.0])
 def test_alpha_divergence_is_its_definition(alpha: float, total: float) -> None:
+    # LIU-D2
     for seed in range(5):
         p, q = measures(seed, total=total)
         assert alpha_divergence(p, q, alpha) == pytest.approx(literal(p, q, alpha), rel=1e-11)
@@ -55,6 +56,7 @@ def test_no_digits_are_lost_near_the_limits(small: float) -> None:
 
 
 def test_kl_of_measures() -> None:
+    # LIU-D1
     p, q = measures(2, total=2.0)
     expected = np.sum(p * np.log(p / q)) + np.sum(q - p)
     assert kl_divergence(p, q) == pytest.approx(expected, rel=1e-13)
@@ -145,8 +147,8 @@ def test_projection_limits() -> None:
     ("call", "complaint"),
     [
         (lambda: kl_divergence([1, 2], [1, 2, 3]), "equal shapes"),
-        (lambda: kl_divergence([1, -2], [1, 2]), "finite weights >= 0; p"),
-        (lambda: alpha_divergence([1.0], [np.nan], 0.5), "finite weights >= 0; q"),
+        (lambda: kl_divergence([1, -2], [1, 2]), "finite non-negative weights; p"),
+        (lambda: alpha_divergence([1.0], [np.nan], 0.5), "finite non-negative weights; q"),
         (lambda: alpha_divergence([1.0], [1.0], np.inf), "finite number"),
         (lambda: alpha_projection([[1, 1]], 0.0), "mean field, mf"),
         (lambda: alpha_projection([[1, 0]], -1.0), "without zeros"),

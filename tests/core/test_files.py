@@ -177,7 +177,7 @@ BAD_JSON = [
 
 @pytest.mark.parametrize("text", [*BAD_JSON, b"\xff{}"])
 def test_json_that_is_none(text: str | bytes) -> None:
-    with pytest.raises(FormatError, match="found no JSON"):
+    with pytest.raises(FormatError, match="found invalid JSON"):
         parse_json("a.json", text, "expected a list")
 
 

@@ -35,7 +35,7 @@ def _said(folder: Path, wait: float, before: str = "") -> list[str]:
 
 
 def test_a_package_that_loads_for_long_is_named_once(tmp_path: Path) -> None:
-    assert _said(tmp_path, 1.5) == ["kikuchi: loading JAX, mostly for 2 to 10 seconds."]
+    assert _said(tmp_path, 1.5) == ["kikuchi: loading JAX, usually for 2 to 10 seconds."]
 
 
 def test_packages_that_load_at_once_are_not_named(tmp_path: Path) -> None:

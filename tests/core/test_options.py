@@ -148,7 +148,7 @@ def test_a_registry_finds_parses_and_lists() -> None:
     with pytest.raises(MethodError, match="there is no toy 'plan'; did you mean 'plain'"):
         TOYS.find("plan")
     with pytest.raises(
-        MethodError, match="toy: a text such as 'plain' or an object is needed, got 3"
+        MethodError, match="toy: a string such as 'plain' or an object is required, got 3"
     ):
         TOYS.parse(3)  # type: ignore[arg-type]
 

@@ -241,10 +241,10 @@ def test_tiny_items_travel_in_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_chunk_that_takes_too_long_gives_items_back() -> None:
     job = chunks.Job(sleep, [0.0, 0.3, 0.0, 0.0], Budget().start(), lambda number, result: None)
     assert job.next_chunk(1) == [0]
-    job.arrived([0], chunks.run_chunk(sleep, [0.0]))
+    job.record_chunk([0], chunks.run_chunk(sleep, [0.0]))
     numbers = job.next_chunk(1)
     assert numbers == [1, 2, 3]
-    done = job.arrived(numbers, chunks.run_chunk(sleep, [job.items[k] for k in numbers]))
+    done = job.record_chunk(numbers, chunks.run_chunk(sleep, [job.items[k] for k in numbers]))
     assert [number for number, _ in done] == [1] and list(job.waiting) == [2, 3]
 
 

@@ -111,6 +111,7 @@ def test_asia_has_the_published_answers() -> None:
 
 def test_juror_explains_the_fingerprints_away() -> None:
     """LAW-E1, exact values."""
+    # LAW-M2, LAW-T23
     graph = example("juror")
     found: dict[str, str | int] = {"fingerprints": "yes"}
     assert posterior(graph, "guilty", found) == pytest.approx(0.069165, abs=5e-7)

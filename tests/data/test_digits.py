@@ -185,5 +185,5 @@ def test_no_pictures(tmp_path: Path, shape: tuple[int, ...]) -> None:
 
 def test_labels_are_whole_numbers_that_can_be_held(tmp_path: Path) -> None:
     (tmp_path / "a.csv").write_text("0,1,1,0,3\n1,0,0,1,1e20\n")
-    with pytest.raises(DataError, match="labels must be whole numbers of at most 2"):
+    with pytest.raises(DataError, match="labels must be integers of at most 2"):
         read_images(tmp_path / "a.csv")

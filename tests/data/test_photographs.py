@@ -36,7 +36,7 @@ def test_what_is_no_photograph_is_refused(tmp_path):
     (tmp_path / "empty").mkdir()
     for source, message in [
         (tmp_path / "a.png", "cannot be read as a picture"),
-        (tmp_path / "empty", "holds no pictures"),
+        (tmp_path / "empty", "contains no images"),
         (tmp_path / "b.jpg", "no such file"),
     ]:
         with pytest.raises(DataError, match=message):

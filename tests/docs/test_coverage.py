@@ -63,65 +63,64 @@ def small_project(tmp_path: Path) -> Path:
     beside = tmp_path / "experiments/src/kikuchi_experiments"
     beside.mkdir(parents=True)
     (beside / "b.py").write_text('"""Row TEH-M1."""\n')
-    (tmp_path / "tests/graphs/test_a.py").write_text("# TEH-M1\ndef test_directed(): ...\n")
+    (tmp_path / "tests/graphs/test_a.py").write_text(
+        "def test_directed():\n    # TEH-M1\n    ...\n\n\ndef test_other(): ...\n\n\n# TEH-T1\n"
+    )
+    (tmp_path / "tests/graphs/models.py").write_text("# TEH-M3 is in no test\n")
     return tmp_path
 
 
-def claim(row_id: str, **changes: object) -> object:
-    fields = {
-        "title": "t",
-        "status": "done",
-        "room": "",
-        "modules": ("graphs/a.py",),
-        "tests": ("graphs/test_a.py",),
-        "note": "",
-    }
-    return coverage.Row(id=row_id, **(fields | changes))
+def listed(project: Path, text: str) -> dict:
+    (project / "docs/coverage.toml").write_text(f"[rows]\n{text}\n")
+    return coverage.load(project / "docs/coverage.toml", project)
+
+
+def test_modules_and_tests_are_those_that_cite_a_row(small_project: Path) -> None:
+    rows = listed(small_project, 'TEH-M1 = "t"\nTEH-T1 = { title = "u", note = "n" }')
+    assert rows["TEH-M1"].modules == ("graphs/a.py", "kikuchi_experiments/b.py")
+    assert rows["TEH-M1"].tests == ("graphs/test_a.py::test_directed",)
+    assert rows["TEH-T1"].tests == ("graphs/test_a.py",)
+    assert (rows["TEH-T1"].title, rows["TEH-T1"].note) == ("u", "n")
+    with pytest.raises(SystemExit, match="unknown fields"):
+        listed(small_project, 'TEH-M1 = { title = "t", modules = ["graphs/a.py"] }')
 
 
 @pytest.mark.parametrize(
-    ("row", "fault"),
+    ("text", "fault"),
     [
-        (claim("TEH-M1"), None),
-        (claim("TEH-M1", modules=("kikuchi_experiments/b.py",)), None),
-        (claim("TEH-M3", tests=("graphs/test_a.py::test_directed",)), None),
-        (claim("TEH-T1", modules=()), "does not cite it"),
-        (claim("TEH-M3"), "cite it there or name the test function"),
-        (claim("TEH-M3", tests=("graphs/test_a.py::test_gone",)), "no such test"),
-        (claim("TEH-M1", tests=("graphs/test_b.py",)), "does not exist"),
-        (claim("TEH-M1", tests=()), "names no test"),
-        (claim("TEH-M1", modules=("graphs/b.py",)), "does not exist"),
-        (claim("TEH-M1", modules=()), "names no module"),
-        (claim("TEH-M4", tests=("graphs/test_a.py::test_directed",)), "does not cite it"),
-        (claim("TEH-M1", status="partial"), "what is missing"),
-        (claim("TEH-M1", status="nearly"), "has status"),
-        (claim("TEH-M1", title=""), "no title"),
-        (claim("TEH-M1", status="planned", room="graphs"), "names modules or tests"),
-        (claim("TEH-M1", status="planned", modules=(), tests=(), room="attic"), "room"),
-        (claim("TEH-M1", status="planned", modules=(), tests=(), room="graphs"), None),
+        ('TEH-M1 = "t"', None),
+        ('TEH-M1 = ""', "has no title"),
+        ('TEH-M1 = { title = "t", status = "nearly" }', "has status"),
+        ('TEH-M1 = { title = "t", status = "planned" }', "is planned but is cited"),
+        ('TEH-M1 = { title = "t", status = "partial" }', "without a note"),
+        ('TEH-M1 = { title = "t", status = "partial", note = "n" }', None),
+        ('TEH-M3 = "t"', "no test cites it"),
+        ('TEH-T1 = "t"', None),
+        ('TEH-L1 = { title = "t", status = "planned" }', None),
     ],
 )
-def test_claims_are_checked(small_project: Path, row: object, fault: str | None) -> None:
-    faults = coverage.check_row(row, small_project)
+def test_rows_are_checked(small_project: Path, text: str, fault: str | None) -> None:
+    rows = listed(small_project, text)
+    faults = [fault for row in rows.values() for fault in coverage.check_row(row)]
     assert faults == [] if fault is None else len(faults) == 1 and fault in faults[0]
 
 
+def test_a_row_that_nothing_cites_has_neither_module_nor_test(small_project: Path) -> None:
+    (row,) = listed(small_project, 'TEH-L1 = "t"').values()
+    assert coverage.check_row(row) == [
+        "TEH-L1 is done but no module cites it",
+        "TEH-L1 is done but no test cites it",
+    ]
+
+
 def test_unknown_rows_in_the_source_and_a_stale_page_are_faults(small_project: Path) -> None:
-    listed = {"TEH-M1": claim("TEH-M1")}
-    faults, remarks = coverage.check(listed, small_project, shared=small_project / "absent")
+    rows = listed(small_project, 'TEH-M1 = "t"')
+    faults, remarks = coverage.check(rows, small_project, shared=small_project / "absent")
     assert faults == [
         "src/kikuchi/graphs/a.py cites TEH-M3, which is not a row",
         "docs/coverage.md is not up to date; run python tools/rows.py",
     ]
     assert len(remarks) == 1
-    (small_project / "docs/coverage.md").write_text(coverage.render(listed))
-    faults, _ = coverage.check(listed, small_project, shared=small_project / "absent")
+    (small_project / "docs/coverage.md").write_text(coverage.render(rows))
+    faults, _ = coverage.check(rows, small_project, shared=small_project / "absent")
     assert len(faults) == 1
-
-
-def test_rows_cited_by_a_module_but_claimed_by_no_entry_are_listed(small_project: Path) -> None:
-    listed = {"TEH-M1": claim("TEH-M1"), "TEH-M3": claim("TEH-M3", modules=())}
-    assert coverage.unclaimed(listed, small_project) == [
-        "graphs/a.py: TEH-M3 (done)",
-        "kikuchi_experiments/b.py: TEH-M1 (done)",
-    ]

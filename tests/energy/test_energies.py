@@ -38,6 +38,7 @@ def quadrature(energy, parameters, reach=60.0, points=801):
 
 def test_the_square_logistic_model_has_the_published_normaliser():
     """TEH-T32."""
+    # TEH-M13
     parameters = {"filters": np.array([[1.0, 0.5], [-0.3, 0.8]])}
     energy = LinearExperts(expert="logistic")
     assert np.exp(energy.log_z(parameters)) == pytest.approx(1.0526315789, abs=1e-9)
@@ -46,6 +47,7 @@ def test_the_square_logistic_model_has_the_published_normaliser():
 
 @pytest.mark.parametrize("expert", list(EXPERTS))
 def test_normalisers_and_draws_agree_with_quadrature(expert):
+    # TEH-M6, TEH-M14
     one = EXPERTS.parse(expert)
     shape = np.array([1.7])
     shapes = None if one.first_shape is None else shape
@@ -71,6 +73,7 @@ def test_logistic_energy_is_that_of_the_density():
 
 @pytest.mark.parametrize("text", TEXTS)
 def test_gradients_agree_with_finite_differences(text):
+    # TEH-M7, TEH-M12, TEH-M20
     rng = np.random.default_rng(1)
     energy = ENERGIES.parse(text)
     parameters = double(energy.initial(3, 9, rng))
@@ -83,6 +86,7 @@ def test_gradients_agree_with_finite_differences(text):
 
 
 def test_the_infomax_manifold_has_the_published_length():
+    # TEH-M18
     energy = ENERGIES.parse("manifold")
     parameters = {"filters": np.array([[1.3], [-0.6]])}
 
@@ -94,6 +98,7 @@ def test_the_infomax_manifold_has_the_published_length():
 @pytest.mark.parametrize("expert", ["logistic", "laplace"])
 def test_clamping_the_larger_ica_gives_the_overcomplete_model_whatever_the_other_filters(expert):
     """TEH-T35."""
+    # TEH-M19
     filters = np.array([[1.3], [-0.6]])
     x = np.linspace(-30, 30, 20_001)[:, None]
     densities = []
@@ -109,6 +114,7 @@ def test_clamping_the_larger_ica_gives_the_overcomplete_model_whatever_the_other
 
 
 def test_students_t_says_when_z_is_infinite():
+    # TEH-M14
     eye = np.eye(3)
     assert improper(eye, np.array([1.0, 1.0, 1.0])) is None
     assert "infinite" in improper(eye, np.array([1.0, 1.0, 0.5]))
@@ -158,6 +164,7 @@ def test_topographic_grids_must_be_squares():
 
 @pytest.mark.parametrize("pairs", [False, True])
 def test_experts_with_factors_are_mixtures_with_factor_analysers(pairs):
+    # TEH-M7
     energy = ENERGIES.parse(f"uniform-gaussian:factors=2,pairs={str(pairs).lower()}")
     rng = np.random.default_rng(0)
     parameters = double(energy.initial(4, 3, rng))
@@ -179,6 +186,7 @@ def test_experts_with_factors_are_mixtures_with_factor_analysers(pairs):
 
 
 def test_the_energy_of_a_sequence_depends_on_the_order_of_its_frames():
+    # TEH-M20
     energy = ENERGIES.parse("sequence:frames=3")
     rng = np.random.default_rng(0)
     parameters = double(energy.initial(6, 5, rng))

@@ -60,6 +60,7 @@ def test_the_exact_learner_is_infomax(mixed):
 
 
 def test_the_density_of_a_square_model_is_that_of_its_definition(mixed):
+    # TEH-M13, TEH-I11
     rows, _ = mixed
     model = ExpertICA(expert="logistic", learner="exact", max_iter=2, random_state=0).fit(rows)
     u = (rows - rows.mean(axis=0)) @ model.filters_.T
@@ -113,6 +114,7 @@ def test_features_have_names_also_in_data_frames(mixed):
 
 
 def test_a_function_of_the_users_is_a_model():
+    # TEH-M12
     def bowl(parameters, x):
         return 0.5 * jnp.sum((x * parameters["scale"]) ** 2, axis=-1)
 
@@ -395,7 +397,7 @@ def test_a_fit_to_few_columns_is_compared_with_a_normal_distribution():
 def test_a_network_that_overfits_a_small_table_is_a_warning():
     """Training rows are denser than under a normal distribution, held-out rows less."""
     rows = np.random.default_rng(0).normal(size=(300, 6))
-    with pytest.warns(ConvergenceWarning, match="held-out row.*it overfits: give fewer epochs"):
+    with pytest.warns(ConvergenceWarning, match="held-out row.*it overfits: lower max_iter"):
         model = EnergyModel(random_state=0).fit(rows)
     normal = multivariate_normal(rows.mean(axis=0), np.cov(rows.T)).logpdf(rows).mean()
     assert model.score(rows) > normal

@@ -24,6 +24,7 @@ def update(text, parameters, rows, key=0):
 
 def test_the_likelihoods_gradient_is_that_of_bell_and_sejnowski():
     """TEH-T32, the sign of the gradient."""
+    # TEH-L12
     rng = np.random.default_rng(0)
     with jax.enable_x64(True):
         filters, rows = rng.normal(size=(3, 3)), rng.laplace(size=(50, 3))
@@ -35,6 +36,7 @@ def test_the_likelihoods_gradient_is_that_of_bell_and_sejnowski():
 
 def test_moments_of_exact_samples_are_the_inverse_of_the_filters():
     """TEH-T34."""
+    # TEH-L12
     filters = np.array([[1.0, 0.5], [-0.3, 0.8]], dtype=np.float32)
     rows = np.asarray(SQUARE.draw({"filters": filters}, 200_000, jax.random.key(0)))
     scores = np.tanh(rows @ filters.T / 2)
@@ -44,6 +46,7 @@ def test_moments_of_exact_samples_are_the_inverse_of_the_filters():
 @pytest.mark.parametrize("text", ["cd:k=1", "cd:k=5", "cd:radial=true", "equilibrium", "pcd"])
 def test_at_the_truth_the_expected_update_vanishes(text):
     """TEH-T28."""
+    # TEH-L8, TEH-L11
     filters = np.array([[1.0, 0.5], [-0.3, 0.8]], dtype=np.float32)
     parameters = {"filters": jnp.asarray(filters)}
     rows = SQUARE.draw(parameters, 20_000, jax.random.key(3))
@@ -52,6 +55,7 @@ def test_at_the_truth_the_expected_update_vanishes(text):
 
 
 def test_long_chains_approach_the_gradient_of_the_likelihood():
+    # TEH-L8, TEH-L11, TEH-T28
     filters = jnp.asarray([[0.7, 0.1], [0.2, 0.9]], dtype=jnp.float32)
     rows = jnp.asarray(np.random.default_rng(0).laplace(size=(20_000, 2)) * 0.5, jnp.float32)
     exact = np.asarray(update("exact", {"filters": filters}, rows)["filters"])

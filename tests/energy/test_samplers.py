@@ -22,6 +22,7 @@ def quartic_slope(x):
 
 def test_leapfrogs_of_the_harmonic_well_give_the_catalogues_numbers():
     """TEH-T37."""
+    # TEH-I4
     with jax.enable_x64(True):
         x, k = leapfrog(lambda x: x, jnp.ones(1), jnp.zeros(1), 0.1, 10)
         assert float(x[0]) == pytest.approx(0.5399512509, abs=1e-10)
@@ -31,6 +32,7 @@ def test_leapfrogs_of_the_harmonic_well_give_the_catalogues_numbers():
 
 def test_leapfrogs_are_reversible_and_keep_volume():
     """TEH-T37."""
+    # TEH-I4
     with jax.enable_x64(True):
         x, k = jnp.array([0.3, -1.2]), jnp.array([0.8, 0.1])
         moved, momentum = leapfrog(quartic_slope, x, k, 0.2, 7)
@@ -74,6 +76,7 @@ def test_the_error_of_the_hamiltonian_is_of_second_order():
 
 @pytest.mark.parametrize("sampler", ["hmc", "mala"])
 def test_chains_keep_a_gaussian(sampler):
+    # TEH-I4
     covariance = np.array([[2.0, 0.8], [0.8, 1.0]])
     precision = jnp.asarray(np.linalg.inv(covariance), jnp.float32)
 
@@ -102,6 +105,7 @@ def test_langevin_dynamics_have_the_variance_of_their_step():
 
 def test_the_controller_reaches_the_desired_acceptance():
     """TEH-T38."""
+    # TEH-I4
     rng = np.random.default_rng(0)
     energy = LinearExperts(expert="logistic")
     parameters = energy.initial(16, 16, rng)

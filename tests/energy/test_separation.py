@@ -22,6 +22,7 @@ def test_conventions_of_scikit_learn(estimator, check):
 
 
 def test_amari_distance_of_scaled_permutations_is_zero():
+    # TEH-T40
     rng = np.random.default_rng(0)
     for size in (2, 5, 16):
         scaled = np.diag(rng.normal(size=size))[rng.permutation(size)]
@@ -32,6 +33,7 @@ def test_amari_distance_of_scaled_permutations_is_zero():
 
 def test_three_learners_separate_sixteen_sources():
     """Amari distances (the sum, not divided) below 3, and those of the likelihood not larger."""
+    # TEH-T39
     rng = np.random.default_rng(0)
     mixing = np.full((SOURCES, SOURCES), 1 / 9) + (1 - 1 / 9) * np.eye(SOURCES)
     rows = rng.laplace(size=(80_000, SOURCES)) @ mixing.T
@@ -52,6 +54,7 @@ def test_three_learners_separate_sixteen_sources():
 
 def test_transposed_images_have_the_features_that_they_are_sums_of():
     """Spots that many images share, each in images of its own strength."""
+    # TEH-M21
     rng = np.random.default_rng(0)
     y, x = np.mgrid[:24, :24]
     centres = rng.uniform(2, 22, size=(6, 2))

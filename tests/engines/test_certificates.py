@@ -127,6 +127,7 @@ def small_models(count: int) -> list[FactorGraph]:
 @pytest.mark.parametrize("alpha", [1.0, 0.5, 1.3, -0.2])
 def test_norms_equal_those_of_the_explicit_matrix(alpha: float) -> None:
     """Tables of any order and cardinality; duplicated scopes count as separate factors."""
+    # LIU-C10
     models = [*small_models(6), kk.grid(3, 3, coupling=0.4), kk.generate.complete(5, coupling=0.2)]
     pair = [[2.0, 1.0], [1.0, 3.0]]
     models.append(FactorGraph([2, 2, 2], [((0, 1), pair), ((1, 0), pair), ((1, 2), pair)]))
@@ -162,6 +163,7 @@ def test_spectral_radius_is_tight_where_cycles_mix() -> None:
 @pytest.mark.parametrize("alpha", [1.0, 0.4, 1.6])
 def test_matrix_bounds_every_jacobian(alpha: float) -> None:
     """|dF/dz| <= M at random messages of a binary pairwise model, by finite differences."""
+    # LIU-C10
     graph = kk.generate.complete(4, coupling=0.8)
     messages = Messages(graph, alpha)
     matrix = matrix_by_definition(graph, alpha)
@@ -178,6 +180,7 @@ def test_matrix_bounds_every_jacobian(alpha: float) -> None:
 @pytest.mark.parametrize("degree", [3, 4])
 def test_thresholds_of_regular_graphs(degree: int) -> None:
     """C12: closed forms of the catalogue for equal couplings."""
+    # LIU-C12
     shape = kk.generate.random_regular(20, degree, seed=1)
     pairs = shape.pairs().tolist()
     for alpha in (0.3, 0.7, 1.0, 1.4, 1.9):
@@ -200,6 +203,7 @@ def test_thresholds_of_regular_graphs(degree: int) -> None:
 
 @pytest.mark.parametrize("alpha", [1.0, 0.6, 1.2])
 def test_certified_models_have_one_fixed_point_at_the_promised_rate(alpha: float) -> None:
+    # LIU-C11
     certified = 0
     rng = np.random.default_rng(2)
     for graph in [
@@ -426,7 +430,7 @@ def test_bad_alpha(alpha: object, words: str) -> None:
 
 def test_bad_evidence_and_budgets() -> None:
     graph = kk.grid(30, 30, coupling=0.3)
-    with pytest.raises(EvidenceError, match="a state is needed"):
+    with pytest.raises(EvidenceError, match="a state is required"):
         certify(graph, {0: [0.5, 0.5]})
     with pytest.raises(BudgetError, match="certificate needs"):
         certify(graph, budget=Budget(bytes=1000))

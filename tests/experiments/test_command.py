@@ -89,7 +89,7 @@ def test_a_cluster_gives_the_table_of_this_machine() -> None:
     here, there = run(*words, "--processes", 1), run(*words, "--cluster", "local:1")
     assert there.exit_code == 0
     assert json.loads(there.stdout)["rows"] == json.loads(here.stdout)["rows"]
-    fails([*words[:2], "--cluster", "local:0"], "number of workers of at least 1")
+    fails([*words[:2], "--cluster", "local:0"], "number of workers must be at least 1")
     fails([*words[:2], "--cluster", "local:1", "--processes", 2], "--processes or --cluster")
 
 

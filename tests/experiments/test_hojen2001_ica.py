@@ -242,6 +242,7 @@ def test_gap_of_the_bound_by_brute_force() -> None:
 
 
 def test_one_binary_course() -> None:
+    # HOJ-M11
     pytest.importorskip("nibabel")
     pytest.importorskip("nitime")
     outcome = reproduce("HOJ-E8", quick=True, processes=1)
@@ -265,6 +266,7 @@ def test_the_image_that_is_judged_is_that_of_the_source_that_follows() -> None:
 
 
 def test_many_binary_images() -> None:
+    # HOJ-M11
     experiment, one = finished_case("HOJ-E9", sources=[0, 1, 3, 5], recordings=["simulated"])
     agreed = verdicts(experiment.rows([one]))
     assert all(agreed.values()), agreed

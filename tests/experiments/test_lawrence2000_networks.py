@@ -19,6 +19,7 @@ def run(identifier, seeds=1, **parameters):
 
 @pytest.mark.parametrize("identifier", ["LAW-E3", "LAW-E4", "LAW-E16"])
 def test_polynomials_and_gaussians_are_those_of_the_catalogue(identifier):
+    # LAW-T23
     rows, _ = run(identifier, seeds=20 if identifier == "LAW-E3" else 0)
     assert rows and all(row.agrees for row in rows)
 

@@ -31,6 +31,7 @@ def separated(tmp_path: Path, **changes: object) -> list[Finished]:
 
 def test_all_learners_find_recorded_sources(tmp_path: Path) -> None:
     """TEH-T39 in small."""
+    # TEH-E3
     finished = separated(tmp_path)
     ends = {one.case["learner"]: one.result["distances"] for one in finished}
     assert set(ends) == set(LEARNERS)

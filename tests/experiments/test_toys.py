@@ -140,6 +140,7 @@ def test_symmetry_breaking(wells: Outcome) -> None:
 
 
 def test_round_gaussians() -> None:
+    # LAW-T23
     outcome = reproduce("LAW-E2", processes=1)
     assert all(row.agrees for row in outcome.rows())
     covariance = correlated([1.0, 0.01], 45.0)

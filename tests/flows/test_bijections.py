@@ -19,6 +19,7 @@ TEXTS = [
 
 @pytest.mark.parametrize("text", TEXTS)
 def test_identity_inverse_and_log_determinant(text):
+    # LIU-M12, LIU-C23
     def look(leaves, away, x):
         start, flow = (joined_bijection(p, tree, static) for p in (leaves, away))
         z, log_det = flow.transform_and_log_det(x)

@@ -39,6 +39,7 @@ def latent(moons):
 @pytest.mark.parametrize("form", [FlowMixture, LatentMixtureFlow])
 def test_affine_em_is_the_em_of_gaussian_mixtures(moons, form, k):
     """LIU-L9, LIU-L10, LIU-C23: the same rounds as scikit-learn's, from the same k-means."""
+    # LIU-M13
     scaled = (moons - moons.mean(axis=0)) / moons.std(axis=0)
     for rounds in (2, 6):
         ours = form(
@@ -56,6 +57,7 @@ def test_affine_em_is_the_em_of_gaussian_mixtures(moons, form, k):
 
 @pytest.mark.parametrize("form", ["mixture", "latent"])
 def test_models_begin_as_gaussian_mixtures(moons, form):
+    # LIU-M14
     peer = GaussianMixture(2, random_state=0).fit(moons)
     spec = densities.FlowSpec(form, SMALL, 2, 2, double=True)
     base = {"weights": peer.weights_, "means": peer.means_, "covariances": peer.covariances_}
@@ -71,6 +73,7 @@ def test_models_begin_as_gaussian_mixtures(moons, form):
     "form", [FlowMixture, pytest.param(LatentMixtureFlow, marks=pytest.mark.slow)]
 )
 def test_em_never_lowers_the_likelihood(moons, form):
+    # LIU-L9, LIU-L10
     model = form(
         2, flow=SMALL, learner="em", start="k-means", validation_fraction=0.0, noise=0.0,
         max_iter=6, inner_max_iter=2, learning_rate=0.05, dtype="float64", random_state=1,
@@ -84,6 +87,7 @@ def test_em_never_lowers_the_likelihood(moons, form):
 
 
 def test_densities_integrate_to_one(mixture, latent):
+    # LIU-M13, LIU-M14
     ticks = np.linspace(-3.5, 4.5, 220), np.linspace(-3.0, 3.5, 180)
     grid = np.stack(np.meshgrid(*ticks), axis=-1).reshape(-1, 2)
     cell = np.log(ticks[0][1] - ticks[0][0]) + np.log(ticks[1][1] - ticks[1][0])
@@ -421,5 +425,5 @@ def test_em_that_was_interrupted_says_so(moons):
         2, flow="affine", learner="em", progress=interrupt, random_state=0, **endless
     )
     assert model.fit(moons).stopped_ == "interrupted"
-    assert model.warnings_ == ["stopped early (interrupted): the best so far is kept"]
+    assert model.warnings_ == ["stopped early (interrupted): the best result so far is used"]
     assert np.isfinite(model.score(moons))

@@ -37,6 +37,7 @@ def fitted(sequences):
 
 
 def test_beats_gaussians_on_fresh_sequences(fitted, sequences):
+    # LIU-M15
     fresh = _sequences(40, 1)
     gaussian = HMM(2, random_state=0).fit(sequences)
     assert fitted.score(fresh) > gaussian.score(fresh) + 0.05
@@ -54,6 +55,7 @@ def test_likelihood_never_falls(sequences):
 
 def test_affine_chain_is_the_gaussian_chain(sequences):
     """With the affine flow EM is that of Gaussian emissions with full covariances."""
+    # LIU-M15
     ours = FlowHMM(
         2, flow="affine", covariance_type="full", validation_fraction=0.0, max_iter=60, tol=1e-7,
         floor=1e-4, random_state=0,
@@ -63,6 +65,7 @@ def test_affine_chain_is_the_gaussian_chain(sequences):
 
 
 def test_whole_groups_are_held_out(sequences):
+    # LIU-X7
     who = np.repeat(["ann", "bob", "cat", "dan"], 10)
     kept = {}
 

@@ -19,6 +19,7 @@ from kikuchi.flows.transport import (
 
 
 def test_plan_tends_to_the_exact_assignment():
+    # LIU-M16
     rng = np.random.default_rng(0)
     cost = rng.random((12, 12))
     uniform = jnp.full(12, 1 / 12)
@@ -31,6 +32,7 @@ def test_plan_tends_to_the_exact_assignment():
 
 def test_gradient_is_that_of_the_entropic_cost():
     """The envelope theorem: finite differences of <P, M> - epsilon H(P), unbalanced weights."""
+    # LIU-M16
     import jax
 
     with jax.enable_x64(True):
@@ -92,6 +94,7 @@ def test_an_estimator_that_was_not_fitted_says_so():
 
 def test_each_side_descends_its_own_loss():
     """Of both losses in one, the generator sees its own slope only, and so do the features."""
+    # LIU-M16
     import jax
 
     rng = np.random.default_rng(3)

@@ -248,7 +248,7 @@ def test_given_appearances_are_accepted_exactly_inside_the_polytope() -> None:
             assert root_weights(graph, found).min() >= 1 / 7 - 1e-9
         else:
             outside += 1
-            with pytest.raises(MethodError, match="no forest holds more than") as error:
+            with pytest.raises(MethodError, match="no forest contains more than") as error:
                 given_appearances(graph, rho)
             text = str(error.value)
             named = {int(v) for v in text.split("variables ")[1].split(" sum")[0].split(", ")}
@@ -266,7 +266,7 @@ def test_uniform_ones_are_on_the_border_and_accepted() -> None:
     ):
         weights = uniform_appearances(graph).weights
         check_parts(graph, given_appearances(graph, weights))
-        with pytest.raises(MethodError, match="no forest holds more"):
+        with pytest.raises(MethodError, match="no forest contains more"):
             given_appearances(graph, np.minimum(weights * 1.001, 1.0))
 
 
@@ -280,7 +280,7 @@ def test_forests_take_any_weights_up_to_one() -> None:
 @pytest.mark.parametrize(
     ("weights", "complaint"),
     [
-        ([0.5, 0.5], "one number for each of the 3 factors is needed, got 2"),
+        ([0.5, 0.5], "one number for each of the 3 factors is required, got 2"),
         ([0.5, 0.0, 0.5], r"that of factor 1 must be in \(0, 1\], got 0"),
         ([0.5, 0.5, 1.5], r"that of factor 2 must be in \(0, 1\], got 1.5"),
         ([0.5, np.nan, 0.5], "got nan"),

@@ -184,6 +184,7 @@ def test_the_joint_sums_to_one_and_moralising_keeps_it(seed: int) -> None:
 
 @pytest.mark.parametrize("seed", range(10))
 def test_markov_blanket_is_parents_children_and_coparents(seed: int) -> None:
+    # HOJ-I1
     graph = random_network(np.random.default_rng(seed), 8)
     directed = as_networkx(graph)
     moral = nx.moral_graph(directed)
@@ -250,6 +251,7 @@ def test_barren_removal_keeps_names() -> None:
 @pytest.mark.parametrize("seed", range(6))
 def test_d_separation_is_independence_in_numbers(seed: int) -> None:
     """HOJ-M1 (c), TEH-T44: separated pairs are independent, all others are not."""
+    # TEH-M3
     graph = random_network(np.random.default_rng(seed), 5)
     p = joint(graph)
     for a, b, given in triples(5):
@@ -262,6 +264,7 @@ def test_d_separation_is_independence_in_numbers(seed: int) -> None:
 
 @pytest.mark.parametrize("seed", range(6))
 def test_d_separation_agrees_with_networkx_and_the_moral_ancestral_graph(seed: int) -> None:
+    # HOJ-I1
     rng = np.random.default_rng(100 + seed)
     graph = random_network(rng, 9, p=0.3)
     directed = as_networkx(graph)
@@ -284,6 +287,7 @@ def test_d_separation_agrees_with_networkx_and_the_moral_ancestral_graph(seed: i
 @pytest.mark.parametrize("seed", range(6))
 def test_separation_is_independence_in_undirected_models(seed: int) -> None:
     """TEH-M1 (a), TEH-T44; random positive tables make all other pairs dependent."""
+    # HOJ-M2
     rng = np.random.default_rng(seed)
     graph = random_model(rng, n=5, n_factors=5, max_order=3, max_card=2, scale=1.5)
     p = joint(graph)

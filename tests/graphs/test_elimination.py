@@ -72,6 +72,7 @@ def test_every_step_is_greedy(order: str, seed: int) -> None:
 
 @pytest.mark.parametrize("order", ORDERS)
 def test_the_filled_graph_is_chordal_and_holds_every_factor(order: str) -> None:
+    # HOJ-I3
     rng = np.random.default_rng(3)
     for _ in range(10):
         graph = random_model(rng, n=20, n_factors=24, max_order=4)

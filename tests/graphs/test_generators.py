@@ -209,7 +209,7 @@ def test_scopes_are_uniform_over_ordered_sets() -> None:
 # ---------------------------------------------------------------------- refusals
 
 BAD: list[tuple[Callable[[], object], str]] = [
-    (lambda: kk.grid(0, 3), "rows must be a whole number of at least 1, got 0"),
+    (lambda: kk.grid(0, 3), "rows must be an integer of at least 1, got 0"),
     (lambda: kk.grid(3, -1), "cols must be"),
     (lambda: kk.grid(3.5, 2), "rows must be a whole number"),  # type: ignore[arg-type]
     (lambda: kk.grid("3", 2), "rows must be a whole number"),  # type: ignore[arg-type]

@@ -40,6 +40,7 @@ def test_log_z_and_marginals_are_unchanged(seed: int, zeros: float) -> None:
 
 @pytest.mark.parametrize("seed", range(6))
 def test_every_state_keeps_its_weight(seed: int) -> None:
+    # LIU-M5
     graph = small_model(seed, 0.4)
     pairwise = to_pairwise(graph)
     states = all_states(graph)
@@ -64,7 +65,7 @@ def test_added_states_are_the_configurations_of_positive_weight() -> None:
 
 def test_a_state_of_weight_zero_has_no_extension() -> None:
     graph = FactorGraph([2] * 3, [((0, 1, 2), [1, 0, 0, 1, 0, 1, 1, 0])])
-    with pytest.raises(ModelError, match="weight zero by factor 0"):
+    with pytest.raises(ModelError, match="weight zero in factor 0"):
         to_pairwise(graph).extend_states(np.array([1, 1, 1]))
 
 

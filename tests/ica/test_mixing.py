@@ -56,6 +56,7 @@ def _direct_value(task, a):
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("prior", [FlatMixing(), GaussianMixing(2.5)])
 def test_free_mixing_has_zero_gradient_and_is_the_minimum(kind, prior):
+    # HOJ-L3
     task = _task(kind, prior)
     found = linear(task)
     assert np.abs(task.gradient(found)).max() < 1e-10 * np.abs(task.cross).max()
@@ -67,6 +68,7 @@ def test_free_mixing_has_zero_gradient_and_is_the_minimum(kind, prior):
 
 
 def test_gaussian_prior_is_ridge_regression():
+    # HOJ-L3
     from sklearn.linear_model import Ridge
 
     rng = np.random.default_rng(1)
@@ -109,6 +111,7 @@ def test_laplace_prior_is_the_lasso():
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_nonnegative_mixing_satisfies_the_conditions_of_kuhn_and_tucker(kind):
+    # HOJ-L4
     task = _task(kind, ElasticMixing(0.5, 1.0))
     found = update_mixing("nonnegative", np.ones((4, 3)), task)
     slope = task.gradient(found) + task.prior.beta
@@ -127,6 +130,7 @@ def test_nonnegative_rows_are_those_of_nnls():
 
 
 def test_multiplication_never_raises_the_objective_and_reaches_the_same_minimum():
+    # HOJ-L4
     task = _task("diagonal", ElasticMixing(0.5, 1.0), positive=True)
     now = np.full((4, 3), 0.5)
     values = [task.value(now)]

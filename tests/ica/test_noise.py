@@ -34,6 +34,7 @@ def _expected_log_likelihood(covariance, residual_matrix, count):
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_log_base_is_the_density_of_the_residual(kind):
+    # HOJ-M7
     mixing, data = _data()
     model = Model(mixing, make_noise(kind, data.variances), tuple(as_priors("laplace", 2)))
     s = np.random.default_rng(1).normal(size=(2, data.count))
@@ -48,6 +49,7 @@ def test_log_base_is_the_density_of_the_residual(kind):
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_update_is_the_maximum_of_the_expected_likelihood(kind):
+    # HOJ-L5
     mixing, data = _data()
     model = Model(mixing, make_noise(kind, data.variances), tuple(as_priors("laplace", 2)))
     full = Model(mixing, FullNoise.of(np.eye(3), True, 0.0), model.priors)

@@ -122,7 +122,7 @@ SCRIPT = """
             os.kill(os.getpid(), signal.SIGKILL)
 
     rows = np.load(sys.argv[1])
-    options = dict(n_sources=2, max_iter=12, tol=1e-9, random_state=3)
+    options = dict(n_components=2, max_iter=12, tol=1e-9, random_state=3)
     MeanFieldICA(checkpoint=sys.argv[2], progress=killing, **options).fit(rows)
 """
 

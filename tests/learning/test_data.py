@@ -99,8 +99,8 @@ def test_counts_leave_out_rows_that_miss_a_variable() -> None:
         ([[0, 1, 1]], "3 columns for 2 variables"),
         ([[0, -2]], "-2 is not a state"),
         ([[0.5, 1]], "0.5 is not a state"),
-        ({"sky": ["green"]}, "'green' is no state; known: blue, grey, black"),
-        ({"wind": [0]}, "column wind matches no variable"),
+        ({"sky": ["green"]}, "'green' is not a state; known: blue, grey, black"),
+        ({"wind": [0]}, "column 'wind' is not a variable"),
         ({"sky": [0, 1], "rain": [0]}, "columns of different lengths"),
         ([], "a table of rows by variables"),
         (np.zeros((0, 2), dtype=int), "no rows"),
@@ -226,9 +226,9 @@ def test_a_first_row_with_a_missing_cell_is_a_row(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("content", "words"),
     [
-        ("rain,sky\nyes,blue\n\nno,green\n", "d.csv: line 4, column sky: 'green' is no state"),
-        ("0,1\n0,7\n", "d.csv: line 2, variable sky: state 7"),
-        ("rain,wind\nyes,1\n", "d.csv: column wind matches no variable"),
+        ("rain,sky\nyes,blue\n\nno,green\n", "d.csv: line 4, column sky: 'green' is not a state"),
+        ("0,1\n0,7\n", "d.csv: line 2, variable sky: '7' is not a state"),
+        ("rain,wind\nyes,1\n", "d.csv: column 'wind' is not a variable"),
     ],
 )
 def test_the_file_and_the_line_of_a_fault_are_named(
@@ -258,15 +258,15 @@ def test_names_of_states_that_are_numbers_are_found_by_number() -> None:
         [3], [((0,), np.ones(3))], names=["dose"], states=[["1", "2", "3 or more"]]
     )
     assert Data.of({"dose": ["1.0", "2", "3 or more"]}, graph).states.ravel().tolist() == [0, 1, 2]
-    with pytest.raises(DataError, match="row 1, column dose: '0' is no state; known: 1, 2"):
+    with pytest.raises(DataError, match="row 1, column dose: '0' is not a state; known: 1, 2"):
         Data.of({"dose": ["1", "0"]}, graph)
 
 
-def test_words_for_some_of_the_states_without_names_are_refused() -> None:
+@pytest.mark.parametrize("rows", [[["no"], ["yes"]], [["yes"], ["yes"]]])
+def test_words_for_states_without_names_are_refused(rows: list[list[str]]) -> None:
     graph = kk.FactorGraph([2], [((0,), np.ones(2))])
-    assert Data.of([["no"], ["yes"]], graph).states.ravel().tolist() == [0, 1]
-    with pytest.raises(DataError, match="no names of its 2 states"):
-        Data.of([["yes"], ["yes"]], graph)
+    with pytest.raises(DataError, match="no names of its 2 states: write numbers from 0 to 1"):
+        Data.of(rows, graph)
 
 
 @pytest.mark.parametrize("shape", [(10**12, 0), (0, 10**12), (5, 0), (0, 3), (0,), ()])

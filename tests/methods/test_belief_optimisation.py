@@ -60,6 +60,7 @@ def energy_of(graph: FactorGraph, targets: dict[int, np.ndarray] | None = None) 
 
 @pytest.mark.parametrize("seed", range(5))
 def test_value_is_the_formula_and_gradient_its_derivative(seed: int) -> None:
+    # WH-T4
     graph, weights, biases = random_machine(seed, scale=2.0)
     energy = energy_of(graph)
     logits = np.random.default_rng(seed).normal(0, 1.5, 6)
@@ -102,6 +103,7 @@ def test_pair_belief_has_its_margins_and_odds(
 
 @pytest.mark.parametrize("seed", range(4))
 def test_agrees_with_bp_and_ups_at_weak_coupling(seed: int) -> None:  # T10
+    # TEH-T10
     graph, _, _ = random_machine(seed, n=8, scale=0.8)
     found = kk.infer(graph, "bo")
     assert found.converged
@@ -126,6 +128,7 @@ def test_golden_cycles() -> None:
 
 
 def test_exact_on_trees_with_constant_and_evidence() -> None:
+    # WH-T5
     tree = kk.generate.random_tree(9, seed=3)
     shifted = FactorGraph.from_arrays(
         tree.cardinalities, tree.scopes, tree.scope_offsets, tree.log_tables, log_constant=2.5

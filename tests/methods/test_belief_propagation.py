@@ -66,6 +66,7 @@ def force(monkeypatch: pytest.MonkeyPatch, arithmetic: str) -> None:
 @pytest.mark.parametrize("schedule", [*SCHEDULES, "tree"])
 @pytest.mark.parametrize("zeros", [0.0, 0.3])
 def test_exact_on_forests(schedule: str, zeros: float) -> None:
+    # TEH-I1, TEH-T1, TEH-T2, LIU-C4
     for seed in range(25):
         graph = random_forest(np.random.default_rng(seed), zeros)
         assert graph.is_forest
@@ -118,6 +119,7 @@ CYCLE_MEANS = [0.9541356350, 0.6456501152, 0.5463677573, 0.8950052559]
 def test_golden_four_cycle(
     schedule: str, arithmetic: str, kind: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    # TEH-T5
     force(monkeypatch, arithmetic)
     method = BeliefPropagation(schedule=schedule, tol=1e-12, damping=0.2, damping_kind=kind)
     beliefs = method.run(CYCLE)
@@ -179,6 +181,7 @@ def test_reference_grids(shared, name: str, text: str, log_z: float) -> None:
 def test_ratio_form_equals_tables_sweep_by_sweep(
     arithmetic: str, options: dict, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    # LIU-C9
     graph = kk.grid(5, 6, seed=1, coupling=1.0, field=0.5)
     for sweeps in (1, 4, 7):
         method = BeliefPropagation(schedule="parallel", tol=0.0, max_iter=sweeps, **options)

@@ -19,6 +19,7 @@ SLACK = 1e-9
 @pytest.mark.parametrize("choose", ["coupling", "degree", "entropy"])
 @pytest.mark.parametrize("seed", range(4))
 def test_lower_bounds_rise_to_log_z(choose: str, seed: int) -> None:
+    # LIU-C21
     graph = random_model(np.random.default_rng(seed), 6, 10, 3, 3, scale=1.5)
     log_z, singles, tables = enumerate_exact(graph)
     free = int((graph.cardinalities > 1).sum())
@@ -40,6 +41,7 @@ def test_lower_bounds_rise_to_log_z(choose: str, seed: int) -> None:
 @pytest.mark.parametrize("seed", range(3))
 def test_upper_bounds_fall_to_log_z(seed: int) -> None:
     """On the complete graph of seven binary variables, as in the catalogue."""
+    # LIU-C21
     rng = np.random.default_rng(seed)
     pairs = {(i, j): float(rng.normal()) for i in range(7) for j in range(i + 1, 7)}
     graph = kk.ising(pairs, rng.normal(size=7).tolist())
@@ -105,7 +107,7 @@ def test_texts_go_both_ways() -> None:
 @pytest.mark.parametrize(
     ("text", "words"),
     [
-        ("clamp:method=bp", "gave no bound"),
+        ("clamp:method=bp", "has no bound"),
         ("clamp:method=nothing", "no method 'nothing'"),
         ("clamp:method=(mf:tol=1", "parentheses do not match"),
         ("clamp:method=mf),k=1", "parentheses do not match"),

@@ -25,6 +25,7 @@ def chain(n: int, seed: int = 0) -> kk.FactorGraph:
 
 @given(st.integers(0, 10**6), st.sampled_from([0.0, 0.3, 0.7]))
 def test_equals_the_oracle(seed: int, zeros: float) -> None:
+    # LAW-I1
     rng = np.random.default_rng(seed)
     graph = random_model(rng, n=6, n_factors=8, max_order=4, max_card=4, zeros=zeros, scale=2.0)
     log_z, singles, tables = enumerate_exact(graph)

@@ -65,6 +65,7 @@ def sweep_matrix(graph: kk.FactorGraph, order: np.ndarray) -> np.ndarray:
 @given(st.integers(0, 10**6), st.sampled_from([0.0, 0.3]))
 @settings(max_examples=25)
 def test_conditionals_are_those_of_the_joint(seed: int, zeros: float) -> None:
+    # LAW-I2
     graph = random_model(np.random.default_rng(seed), n=4, n_factors=6, max_card=3, zeros=zeros)
     states, p = joint(graph)
     lookup = dict(zip(states, p, strict=True))

@@ -17,11 +17,13 @@ from scipy import stats
 import kikuchi as kk
 from kikuchi.core.budget import Clock
 from kikuchi.core.errors import BudgetError, ImpossibleEvidenceError, MethodError, ModelError
-from kikuchi.engines.trees import engine as junction_engine
+from kikuchi.engines.trees import propagation as junction_engine
 from kikuchi.engines.trees.calibrated import Plan
-from kikuchi.engines.trees.engine import Watch, propagate
 from kikuchi.engines.trees.kernels import passes
 from kikuchi.engines.trees.plan import make_plan, unconditioned, variable_targets
+from kikuchi.engines.trees.propagation import Watch
+from kikuchi.engines.trees.tree import Tree
+from kikuchi.graphs.conditioned import expand_marginals
 from oracle import enumerate_exact, random_model
 
 PROPAGATIONS = ["shafer-shenoy", "hugin"]
@@ -59,6 +61,7 @@ def all_states(graph: kk.FactorGraph) -> np.ndarray:
 @pytest.mark.parametrize("propagation", PROPAGATIONS)
 @pytest.mark.parametrize("seed", range(60))
 def test_equal_to_enumeration(seed: int, propagation: str) -> None:
+    # TEH-I2, HOJ-I4
     graph = mixed_model(seed)
     beliefs = kk.methods.JunctionTree(propagation=propagation).run(graph)
     assert worst_error(beliefs, graph) < 1e-12
@@ -76,6 +79,7 @@ def test_every_order_and_seed_gives_the_same(order: str) -> None:
 
 def test_shafer_shenoy_equals_hugin() -> None:
     """TEH-T3 beyond what enumeration reaches."""
+    # TEH-I2
     graph = kk.grid(9, 9, seed=3, coupling=1.0, field=1.0)
     one, two = (kk.methods.JunctionTree(propagation=p).run(graph) for p in PROPAGATIONS)
     assert abs(one.log_z - two.log_z) < 1e-12 * abs(one.log_z)
@@ -133,6 +137,7 @@ def test_evidence() -> None:
 @pytest.mark.parametrize("name", ["g10", "w10"])
 @pytest.mark.parametrize("propagation", PROPAGATIONS)
 def test_reference_grids(shared: Path, name: str, propagation: str) -> None:
+    # LIU-I1
     folder = shared / "reference" / "grids"
     exact = json.loads((folder / f"{name}.exact.json").read_text())
     graph = kk.read(folder / f"{name}.uai")
@@ -229,9 +234,10 @@ def test_lost_products_that_cannot_matter_do_not_cost_logarithms() -> None:
     plan = kk.plan(hub)
     watch = Watch(kk.Budget().start())
     logs = junction_engine.Propagation(plan, plan.variable_targets, arithmetic=passes.LOG_SUM)
+    logs.fill(plan.graph.log_tables)
     logs.collect(watch, 1.0)
     logs.distribute(watch, 1.0)
-    run = propagate(plan, variable_targets, watch)
+    run = Tree(plan, watch.clock).run(variable_targets)
     assert run.log_z == pytest.approx(logs.log_z, rel=1e-12)
     assert np.abs(run.out - logs.out).max() < 1e-12
 
@@ -245,11 +251,12 @@ def test_logarithms_give_the_same(seed: int, propagation: str) -> None:
     run = junction_engine.Propagation(
         plan, plan.variable_targets, arithmetic=passes.LOG_SUM, hugin=hugin
     )
+    run.fill(plan.graph.log_tables)
     run.collect(watch, 1.0)
     run.distribute(watch, 1.0)
     log_z, singles, _ = enumerate_exact(graph)
     assert run.log_z + plan.graph.log_constant == pytest.approx(log_z, rel=1e-12, abs=1e-12)
-    marginals = plan.conditioned.expand_marginals(run.out)
+    marginals = expand_marginals(plan.conditioned, run.out)
     assert np.abs(marginals - np.concatenate(singles)).max() < 1e-12
 
 
@@ -268,6 +275,7 @@ def test_a_contradiction_found_only_by_propagation() -> None:
 @pytest.mark.parametrize("propagation", PROPAGATIONS)
 @pytest.mark.parametrize("seed", range(40))
 def test_most_probable_states_and_max_marginals(seed: int, propagation: str) -> None:
+    # HOJ-I5
     graph = mixed_model(200 + seed)
     states = all_states(graph)
     scores = graph.log_score(states)
@@ -348,6 +356,7 @@ def test_cliques_over_separators_give_the_joint(propagation: str) -> None:
 
 
 def test_running_intersection_and_separators() -> None:
+    # HOJ-I3
     for seed in range(10):
         rng = np.random.default_rng(seed)
         graph = random_model(rng, n=25, n_factors=30, max_order=3, max_card=2)
@@ -382,6 +391,7 @@ def check_tree(plan: Plan, graph: kk.FactorGraph) -> None:
 
 @pytest.mark.parametrize("propagation", PROPAGATIONS)
 def test_samples_have_the_right_law(propagation: str) -> None:
+    # LIU-I1
     graph = random_model(np.random.default_rng(8), n=6, n_factors=8, max_card=3, zeros=0.3)
     evidence = {1: 0}
     p = np.exp(graph.log_score(all_states(graph))) * (all_states(graph)[:, 1] == 0)

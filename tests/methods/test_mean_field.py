@@ -61,6 +61,7 @@ def ferromagnet(n: int, coupling: float) -> kk.FactorGraph:
 @settings(max_examples=60)
 def test_bound_is_below_log_z_and_the_gap_is_the_divergence(seed: int, zeros: float) -> None:
     """LIU C3, LAW-T1, LAW-T2: log Z - L = KL(q || p) >= 0."""
+    # LIU-D3, LIU-C3, LAW-I4
     rng = np.random.default_rng(seed)
     graph = random_model(rng, n=5, n_factors=6, max_order=4, max_card=3, zeros=zeros, scale=2.0)
     log_z = enumerate_exact(graph)[0]
@@ -80,6 +81,7 @@ def test_bound_is_below_log_z_and_the_gap_is_the_divergence(seed: int, zeros: fl
 @given(st.integers(0, 10**6), st.sampled_from([0.0, 0.5]))
 @settings(max_examples=40)
 def test_bound_kernel_equals_the_sum_over_states(seed: int, zeros: float) -> None:
+    # LIU-D4
     rng = np.random.default_rng(seed)
     graph = random_model(rng, n=5, n_factors=6, max_order=5, max_card=3, zeros=zeros)
     q = [rng.dirichlet(np.ones(int(c))) for c in graph.cardinalities]

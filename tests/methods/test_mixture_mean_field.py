@@ -71,6 +71,7 @@ def _lawrence(graph: FactorGraph, w: Mixture) -> float:
 
 @pytest.mark.parametrize("seed", range(6))
 def test_both_forms_equal_their_definitions_and_are_bounds(seed: int) -> None:
+    # LAW-T1
     rng = np.random.default_rng(seed)
     graph = random_model(rng, 5, 7, 3, 3)
     w = _random_mixture(graph, 3, rng)
@@ -108,6 +109,7 @@ def test_information_is_between_zero_and_the_entropy_of_the_weights() -> None:
 @pytest.mark.parametrize("seed", range(4))
 def test_every_update_is_a_maximum_of_the_bound(seed: int) -> None:
     """After each block update no move of that block alone raises Lawrence's bound."""
+    # LAW-T3
     rng = np.random.default_rng(seed)
     graph = random_model(rng, 4, 6, 3, 3)
     flat = flatten(graph)
@@ -183,6 +185,7 @@ def test_bound_holds_rises_and_grows_with_components(seed: int) -> None:
 
 
 def test_sweeps_never_lower_the_bound() -> None:
+    # LAW-T3
     rng = np.random.default_rng(7)
     graph = random_model(rng, 7, 12, 3, 3, scale=2.0)
     beliefs = kk.infer(graph, "mixture-mf:components=3,start=random,tries=1,tol=0")
@@ -192,6 +195,7 @@ def test_sweeps_never_lower_the_bound() -> None:
 
 @pytest.mark.parametrize("seed", range(4))
 def test_one_component_is_mean_field(seed: int) -> None:
+    # LAW-T6
     graph = random_model(np.random.default_rng(seed), 6, 9, 3, 3)
     one = kk.infer(graph, "mixture-mf:components=1")
     naive = kk.infer(graph, "mf")
@@ -245,6 +249,7 @@ def test_gradients_and_exact_entropy_only_raise_the_bound() -> None:
 
 def test_sample_set_bound() -> None:
     """LAW-I12: below log Z, monotone in the states, exact with all of them."""
+    # LAW-T1
     rng = np.random.default_rng(0)
     graph = random_model(rng, 5, 7, 3, 3)
     log_z = enumerate_exact(graph)[0]

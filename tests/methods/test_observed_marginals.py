@@ -113,6 +113,7 @@ def test_golden_kl(method: str) -> None:
 
 @pytest.mark.parametrize("method", [*BETHE, "ups-t"])
 def test_golden_bethe_cycle(method: str) -> None:
+    # TEH-T5
     found = kk.infer(CYCLE, method, evidence={0: [0.75, 0.25]})
     wanted = [0.25, 0.3514122461, 0.5663923281, 0.5263601618]
     np.testing.assert_allclose([m[1] for m in found.marginals], wanted, atol=2e-9)
@@ -128,6 +129,7 @@ def test_golden_bethe_cycle(method: str) -> None:
 @pytest.mark.parametrize("seed", range(12))
 @pytest.mark.parametrize("method", EXACT)
 def test_exact_methods_are_exact(method: str, seed: int) -> None:
+    # TEH-T13
     rng = np.random.default_rng(seed)
     graph = random_model(rng, n=6, n_factors=7, zeros=0.1 * (seed % 2))
     targets = random_targets(rng, graph, 3)
@@ -162,6 +164,7 @@ def random_tree_model(seed: int) -> FactorGraph:
 
 @pytest.mark.parametrize("seed", range(8))
 def test_every_method_is_exact_on_forests(seed: int) -> None:
+    # TEH-T17
     rng = np.random.default_rng(100 + seed)
     graph = random_tree_model(seed)
     assert graph.is_forest
@@ -180,6 +183,7 @@ def test_every_method_is_exact_on_forests(seed: int) -> None:
 
 @pytest.mark.parametrize("method", [*BETHE, "is"])
 def test_tilts_give_back_the_posterior(method: str) -> None:  # T14, Theorem 5.5.2
+    # TEH-T14
     graph = random_tree_model(3)
     rng = np.random.default_rng(0)
     inner = int(np.argmax(np.bincount(graph.scopes)))
@@ -214,6 +218,7 @@ def test_bethe_methods_agree_on_graphs_with_cycles(seed: int) -> None:
 
 @pytest.mark.parametrize("method", ALL)
 def test_delta_targets_are_conditioning(method: str) -> None:  # T12, Observation 5.4.1
+    # TEH-T12
     graph = kk.generate.random_tree(8, seed=1, states=3)
     delta = kk.infer(graph, method, evidence={2: [0.0, 1.0, 0.0], 5: 2})
     states = kk.infer(graph, "jt", evidence={2: 1, 5: 2})
@@ -246,6 +251,7 @@ def test_hard_evidence_beside_targets(method: str) -> None:
 
 @pytest.mark.parametrize("method", ALL)
 def test_one_edge_is_matrix_scaling(method: str) -> None:  # T17: Sinkhorn
+    # TEH-T17
     rng = np.random.default_rng(4)
     table = rng.random((3, 4)) + 0.05
     rows, cols = rng.dirichlet(np.ones(3)), rng.dirichlet(np.ones(4))
@@ -292,6 +298,7 @@ def test_independent_variables_take_their_targets() -> None:
 @pytest.mark.parametrize("method", EXACT)
 @pytest.mark.parametrize("seed", range(3))
 def test_dual_is_monotone(method: str, seed: int) -> None:  # T13
+    # TEH-T13
     rng = np.random.default_rng(seed)
     graph = kk.grid(3, 3, seed=seed, states=3)
     found = kk.infer(graph, method, evidence=random_targets(rng, graph, 4))
@@ -427,6 +434,7 @@ def test_never_nan(seed: int) -> None:
 
 
 def test_mean_field_inside_cycles_for_ever() -> None:  # T20, TEH-I13, TEH-E8
+    # TEH-T20
     pair = kk.boltzmann_graph({(0, 1): 5.0}, [-2.5, -2.5])
     targets = {0: np.array([0.7, 0.3]), 1: np.array([0.7, 0.3])}
     path = plug_in_scaling(pair, targets, kk.methods.MeanField(restarts=0, tol=1e-12), sweeps=60)

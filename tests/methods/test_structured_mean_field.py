@@ -54,6 +54,7 @@ def _rises_within_starts(beliefs: kk.Beliefs, slack: float = 1e-9) -> bool:
 @pytest.mark.parametrize("method", KINDS)
 @pytest.mark.parametrize("seed", range(8))
 def test_bound_is_below_log_z_and_above_naive(method: str, seed: int) -> None:
+    # LAW-T1
     rng = np.random.default_rng(seed)
     for zeros in (0.0, 0.25):
         graph = random_model(rng, 6, 9, 3, 3, zeros=zeros, scale=1.0 + seed % 3)
@@ -72,6 +73,7 @@ def test_bound_is_below_log_z_and_above_naive(method: str, seed: int) -> None:
 @pytest.mark.parametrize("seed", range(6))
 def test_gap_is_the_divergence_of_the_trial_distribution(seed: int) -> None:
     """Pairs that the tree cuts are not products: their belief comes along the path between."""
+    # LAW-T2
     graph = kk.grid(3, 3, seed=seed)
     beliefs = kk.infer(graph, "tree-mf:subgraph=tree")
     q = _tree_joint(graph, beliefs)
@@ -126,6 +128,7 @@ def test_one_subset_is_exact(seed: int) -> None:
 
 @pytest.mark.parametrize("seed", range(5))
 def test_single_nodes_are_naive_mean_field(seed: int) -> None:
+    # LAW-T6
     graph = random_model(np.random.default_rng(seed), 7, 12, 3, 3)
     naive = kk.infer(graph, "mf:tol=1e-12")
     ours = kk.infer(graph, "tree-mf:width=0,tol=1e-12")

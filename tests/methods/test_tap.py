@@ -45,6 +45,7 @@ def test_golden_pair() -> None:
 def test_fixed_point_is_stationary_and_solves_the_corrected_equation(
     seed: int, scale: float
 ) -> None:  # T7, WH-T4
+    # TEH-T7
     graph, w, b = machine(seed, scale)
     found = kk.infer(graph, "tap:tol=1e-13")
     assert found.converged
@@ -75,6 +76,7 @@ def test_pair_beliefs_are_derivatives_in_the_couplings() -> None:  # WH-T3
 
 
 def test_orders_of_the_differences_to_mean_field_and_bethe() -> None:  # T8, WH-T6
+    # TEH-T8
     w, b = random_spins(3)
     to_bethe, to_mean_field, to_exact = [], [], []
     for s in (0.2, 0.1, 0.05):

@@ -45,6 +45,7 @@ def literal_free_energy(
 @pytest.mark.parametrize("order", [2, 4])
 def test_bound_holds_wherever_the_run_stops(order: int, zeros: float) -> None:
     """LIU-C3: after 1, 2, 3 sweeps and at the end, mixed cardinalities, weak to strong tables."""
+    # LIU-I8
     for seed in range(12):
         rng = np.random.default_rng(1000 * order + seed)
         scale = (0.3, 1.0, 3.0, 10.0)[seed % 4]
@@ -94,6 +95,7 @@ def test_mean_field_and_reweighting_bracket_log_z() -> None:
 
 def test_answer_is_the_least_free_energy_on_the_local_polytope() -> None:
     """Against a general optimiser over pseudo-marginals of a triangle."""
+    # TEH-X3, LIU-D6
     for seed in range(2):
         graph = kk.generate.complete(3, coupling=1.0, seed=seed)
         mu = uniform_appearances(graph).weights
@@ -225,6 +227,7 @@ def literal_sweep(graph: kk.FactorGraph, mu: np.ndarray, n: dict, fields: list) 
 
 @pytest.mark.parametrize("states", [2, 3])
 def test_parallel_sweeps_are_the_printed_update(states: int) -> None:
+    # LIU-I8
     graph = kk.grid(3, 3, coupling=1.0, states=states, seed=4)
     mu = uniform_appearances(graph).weights
     fields = [graph.table(a) for a in range(9)]
@@ -297,7 +300,7 @@ def test_given_appearances() -> None:
     assert third == parse_method("trw:appearances=0.5") == parse_method(third.text)
     looser = third.run(graph)
     assert looser.log_z >= enumerate_exact(graph)[0]
-    with pytest.raises(MethodError, match="no forest holds more than"):
+    with pytest.raises(MethodError, match="no forest contains more than"):
         kk.infer(graph, "trw:appearances=0.9")
     with pytest.raises(MethodError, match="one for each of the 21 factors, got 2"):
         kk.infer(graph, "trw:appearances=0.9/0.5")
@@ -386,7 +389,7 @@ def test_budgets() -> None:
     graph = kk.grid(6, 6, seed=1)
     beliefs = kk.infer(graph, "trw", budget=kk.Budget(iterations=2))
     assert (beliefs.converged, beliefs.stopped, beliefs.iterations) == (False, "iterations", 2)
-    assert "the upper bound holds" in beliefs.warnings[0]
+    assert "the upper bound is valid" in beliefs.warnings[0]
     with pytest.raises(BudgetError, match="reweighted message passing needs"):
         kk.infer(kk.generate.random_tree(500), "trw", budget=kk.Budget(bytes=1000))
     assert not kk.infer(graph, "trw", budget=kk.Budget(seconds=1e-9)).converged

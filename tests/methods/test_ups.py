@@ -78,6 +78,7 @@ def thesis_lattice(
 
 
 def test_golden_descent_of_the_cycle() -> None:
+    # TEH-T5
     found = UnifiedScaling(clamps=[[0], [2]], tol=1e-12).run(CYCLE)
     wanted = [3.9569957482, 4.8460427823, 4.8463225482, 4.8463225686]
     np.testing.assert_allclose(found.trace.objective[:4], wanted, atol=1e-9)
@@ -112,6 +113,7 @@ def test_equals_bp_where_it_converges(seed: int, clamps: str) -> None:
 
 @pytest.mark.parametrize("seed", range(4))
 def test_thesis_lattices_agree_between_methods(seed: int) -> None:  # T16
+    # TEH-T16
     graph, targets = thesis_lattice(seed)
     first = kk.infer(graph, "ups:tol=1e-11", evidence=targets)
     assert first.converged
@@ -150,6 +152,7 @@ def test_bp_does_not_converge_there() -> None:
 @pytest.mark.parametrize("seed", [1, 2])
 def test_couplings_up_to_a_hundred(seed: int, coupling: float, clamps: str) -> None:
     """Monotone to 1e-9, converged, and the free energy is that of the beliefs that are returned."""
+    # TEH-T16
     graph = kk.grid(5, 5, seed=seed, coupling=coupling, field=0.3)
     found = kk.infer(graph, f"ups:clamps={clamps}", budget=Budget(seconds=20))
     assert found.converged and found.diagnostics["stationarity"] < 1e-6
@@ -166,6 +169,7 @@ def test_couplings_up_to_a_hundred(seed: int, coupling: float, clamps: str) -> N
 @settings(max_examples=30)
 def test_strong_factors_zeros_and_targets_never_rise(seed: int) -> None:
     """Any factors, any sets; also where the sets in turn are not helped by joint steps."""
+    # TEH-T16
     rng = np.random.default_rng(seed)
     scale, zeros = float(rng.choice([1.0, 10.0, 30.0, 100.0])), float(rng.choice([0.0, 0.2]))
     graph = random_model(rng, n=7, n_factors=9, scale=scale, zeros=zeros)
@@ -188,6 +192,7 @@ def test_strong_factors_zeros_and_targets_never_rise(seed: int) -> None:
 @given(st.integers(0, 10**6))
 @settings(max_examples=30)
 def test_free_energy_never_rises(seed: int) -> None:
+    # TEH-T16
     rng = np.random.default_rng(seed)
     graph = random_model(rng, n=7, n_factors=10, scale=float(rng.uniform(0.3, 2.5)))
     hidden = np.flatnonzero(graph.cardinalities > 1)
@@ -202,6 +207,7 @@ def test_free_energy_never_rises(seed: int) -> None:
 
 
 def test_clamping_splits_the_free_energy() -> None:  # T15, Theorem 5.6.1 with ER18
+    # TEH-T15
     graph = kk.grid(2, 3, seed=4, coupling=0.5)
     rng = np.random.default_rng(0)
     targets = {v: rng.dirichlet(np.ones(2)) for v in (1, 4)}
@@ -241,6 +247,7 @@ def star_with_tail() -> FactorGraph:
 
 
 def test_counts_of_messages_and_scalings() -> None:  # T18
+    # TEH-T18
     targets = {1: [0.2, 0.8], 2: [0.6, 0.4], 3: [0.5, 0.5]}
     found = kk.infer(star_with_tail(), "ups-t", evidence=targets)
     counts = found.diagnostics

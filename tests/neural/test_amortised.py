@@ -51,9 +51,9 @@ def test_strong_trees_are_exact_too(strength: float) -> None:
 
 @pytest.mark.parametrize("iterations", [0, -4, 2.7])
 def test_rounds_of_messages_are_whole_and_at_least_one(iterations: float) -> None:
-    with pytest.raises(MethodError, match="iterations must be a whole number of at least 1"):
+    with pytest.raises(MethodError, match="iterations must be an integer of at least 1"):
         strange().infer(grid(1), iterations=iterations)  # type: ignore[arg-type]
-    with pytest.raises(MethodError, match="iterations must be a whole number of at least 1"):
+    with pytest.raises(MethodError, match="iterations must be an integer of at least 1"):
         train_messages(grid, 5, iterations=iterations)  # type: ignore[arg-type]
 
 

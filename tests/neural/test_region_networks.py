@@ -35,6 +35,7 @@ def test_energy_of_exact_marginals_has_no_disagreement() -> None:
 
 def test_network_gradient_is_that_of_the_energy() -> None:
     """One small step of Adam moves every weight against the sign of finite differences."""
+    # LIU-M10
     graph = kk.grid(2, 3, seed=2)
     beliefs = engine(graph)
     energy = PenalisedEnergy(beliefs)
@@ -51,6 +52,7 @@ def test_network_gradient_is_that_of_the_energy() -> None:
 
 
 def test_network_and_free_tables_reach_the_same_minimum() -> None:
+    # LIU-I14
     graph = kk.grid(3, 3, seed=4, coupling=0.7, field=0.3)
     network = kk.infer(graph, "renn:regions=faces,max_iter=400")
     free = kk.infer(graph, "renn:regions=faces,network=none,rate=0.05,max_iter=1000")
@@ -60,6 +62,7 @@ def test_network_and_free_tables_reach_the_same_minimum() -> None:
 
 def test_one_root_that_holds_everything_is_exact() -> None:
     """LIU-I14: with a single region the energy is the exact one."""
+    # LIU-I15
     graph = kk.FactorGraph([2, 3, 2], [((0, 1, 2), np.arange(1.0, 13.0))])
     beliefs = kk.infer(graph, "bethe-net:max_iter=600,rate=0.01")
     exact = kk.infer(graph, "jt")

@@ -189,7 +189,7 @@ def test_answers_about_large_models_draw_what_was_asked():
     answer = kk.query(chain, ["v3", "v4"], evidence={"v5": "yes"})
     texts = _texts(answer.plot())
     assert {"v3", "v4", "v5"} <= set(texts) and "v6" not in texts
-    with pytest.raises(ModelError, match="150 variables cannot be read"):
+    with pytest.raises(ModelError, match="150 variables is not legible"):
         kk.show(chain)
 
 

@@ -153,7 +153,7 @@ def test_bad_networks_and_evidence(network: TwoSliceNetwork) -> None:
     for state, says in (("x", "'x'"), (7, "7"), (0.7, "0.7"), (None, "None")):
         with pytest.raises(EvidenceError, match=f"slice 0: b has no state {says}"):
             network.smooth([{"b": state}])
-    with pytest.raises(ModelError, match="lag must be a whole number of at least 0, got -1"):
+    with pytest.raises(ModelError, match="lag must be an integer of at least 0, got -1"):
         list(network.filter([{}], lag=-1))
     stuck = TwoSliceNetwork({"x": 2}, {"x": ([], [1, 0])}, {"x": (["x[-1]"], np.eye(2))})
     with pytest.raises(ImpossibleEvidenceError, match="slice 2"):

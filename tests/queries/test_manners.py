@@ -81,7 +81,7 @@ def test_limits_as_keywords_and_what_they_refuse(ask: Any) -> None:
         ({"seconds": "5"}, "seconds must be a number, got '5'"),
         ({"seconds": -1}, "seconds must be positive"),
         ({"memory": "5XB"}, "is not a size"),
-        ({"memory": 1.5}, "memory must be a number of bytes or a text"),
+        ({"memory": 1.5}, "memory must be a number of bytes or a string"),
         ({"budget": 5}, "budget must be a Budget"),
         ({"budget": kk.Budget(), "seconds": 1}, "not both"),
     ):
@@ -132,18 +132,24 @@ def test_progress_is_shown_told_or_refused(capsys: pytest.CaptureFixture[str]) -
             lambda: kk.learning.draw_samples("asia.bif", 3),
             "draw_samples takes a FactorGraph, got str",
         ),
-        (lambda: kk.learning.draw_samples(ASIA, 2.5), "whole number of at least 0, got 2.5"),
+        (lambda: kk.learning.draw_samples(ASIA, 2.5), "integer of at least 0, got 2.5"),
         (
             lambda: kk.regions.region_graph("asia.bif", "cvm"),
             "region_graph takes a FactorGraph, got str",
         ),
-        (lambda: kk.bounds(ASIA, ibound="x"), "ibound must be a whole number or None, got 'x'"),
+        (lambda: kk.bounds(ASIA, ibound="x"), "ibound must be an integer or None, got 'x'"),
         (lambda: kk.infer(ASIA).factor(8), "there is no factor 8; the model has factors 0..7"),
         (lambda: ASIA.scope(-1), "there is no factor -1; the model has factors 0..7"),
         (lambda: ASIA.table("lung"), "there is no factor 'lung'; the model has factors 0..7"),
-        (lambda: kk.query("example:asia", "lung"), r"no file; kk.example\('asia'\) is the bundled"),
+        (
+            lambda: kk.query("example:asia", "lung"),
+            r"not a file; kk.example\('asia'\) is the bundled",
+        ),
         (lambda: kk.read("asia"), "asia: the name has no extension; use one of .uai"),
-        (lambda: kk.infer(ASIA, 3), "method: a text such as 'auto' or an object is needed, got 3"),
+        (
+            lambda: kk.infer(ASIA, 3),
+            "method: a string such as 'auto' or an object is required, got 3",
+        ),
         (
             lambda: kk.infer(ASIA, kk.methods.MeanField),
             r"got the class itself; write MeanField\(\)",
@@ -324,5 +330,5 @@ def test_a_dask_client_shares_the_rows(client: Any, tmp_path: Path) -> None:
 
 
 def test_processes_of_no_known_kind() -> None:
-    with pytest.raises(kk.KikuchiError, match="a whole number, None or a Dask client, got 'two'"):
+    with pytest.raises(kk.KikuchiError, match="an integer, None or a Dask client, got 'two'"):
         kk.predict_proba(ASIA, {"xray": ["yes"]}, ["lung"], processes="two")

@@ -131,14 +131,14 @@ def test_impossible_cases_are_named_or_left_empty(tmp_path) -> None:
         ({"tbu": ["no"]}, "column 'tbu' is not a variable of the model.*did you mean 'tub'"),
         (
             {"tub": ["no", "maybe"]},
-            "row 1, column 'tub': 'maybe' is no state; the states are no, yes",
+            "row 1, column 'tub': 'maybe' is not a state; the states are no, yes",
         ),
         ({"tub": ["no"], "lung": []}, "different lengths"),
-        ({"tub": [7]}, "row 0, column 'tub': 7 is no state"),
+        ({"tub": [7]}, "row 0, column 'tub': 7 is not a state"),
         (5, "cases of kind int are not taken"),
         ({"tub": "yes"}, r"column 'tub' must be a list of cells, got 'yes'; write \['yes'\]"),
-        ({"tub": ["no", ["yes"]]}, r"row 1, column 'tub': \['yes'\] is no state"),
-        (pd.DataFrame({"tub": ["no", ["yes"]]}), r"row 1, column 'tub': \['yes'\] is no state"),
+        ({"tub": ["no", ["yes"]]}, r"row 1, column 'tub': \['yes'\] is not a state"),
+        (pd.DataFrame({"tub": ["no", ["yes"]]}), r"row 1, column 'tub': \['yes'\] is not a state"),
         (pd.DataFrame({"tub": ["no", "nay"]}, index=[10, 20]), "row 1, column 'tub': 'nay'"),
         (
             pd.DataFrame([["no", "no"]], columns=["tub", "tub"]),

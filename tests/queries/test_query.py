@@ -388,8 +388,8 @@ def test_numbers_that_are_names_are_never_taken_for_places(numbered: kk.FactorGr
     prior = kk.query(numbered)
     joint = kk.query(numbered, joint=["1", "0"])
     assert joint.probability({"1": "1", "0": False}) == pytest.approx(0.18)
-    state = "state 1 is the name of number 0 and the number of '2'"
-    variable = "variable 1 is the name of number 0 and the number of '0'"
+    state = "state 1 is the name at position 0 and the position of '2'"
+    variable = "variable 1 is the name at position 0 and the position of '0'"
     for ask, says in (
         (lambda: kk.query(numbered, "0", evidence={"1": 1}), state),
         (lambda: kk.query(numbered, "0", likelihood={"1": {1: 0.5, "2": 0.5}}), state),

@@ -160,6 +160,7 @@ def test_ep_is_near_the_exact_posterior_and_nearer_than_the_filter(text: str) ->
 
 
 def test_particles_agree_with_ep() -> None:
+    # HOJ-X3
     model = walk(2, 3)
     emission = EMISSIONS.parse("probit")
     y = simulated("probit", model, 30)

@@ -119,6 +119,7 @@ CASES = {
 @pytest.mark.parametrize("case", CASES)
 @pytest.mark.parametrize("gaps", [False, True])
 def test_smoother_equals_a_dense_solve(case: str, arithmetic: str, gaps: bool) -> None:
+    # HOJ-I7
     options: dict[str, Any] = CASES[case]
     if options.get("flat") and arithmetic != "information":
         pytest.skip("a flat prior has the information form only")
@@ -142,6 +143,7 @@ def test_smoother_equals_a_dense_solve(case: str, arithmetic: str, gaps: bool) -
 
 @pytest.mark.parametrize("arithmetic", ["covariance", "information", "square-root"])
 def test_filter_is_the_smoother_of_what_came_before(arithmetic: str) -> None:
+    # HOJ-I6
     model = random_model(5)
     y = with_gaps(np.random.default_rng(0), np.random.default_rng(1).normal(size=(7, 2)))
     f = filter_states(model, y, arithmetic=arithmetic)
@@ -176,6 +178,7 @@ def test_log_likelihood_is_that_of_one_normal_distribution() -> None:
 
 def test_smoother_identities_of_the_junction_tree() -> None:
     """The message into an emission clique equals the smoothed state, by the Gaussian algebra."""
+    # HOJ-I7
     model = random_model(11, n=2, m=1)
     y = np.random.default_rng(0).normal(size=(4, 1))
     joint = MomentGaussian({"x0": 2}, model.initial_mean, model.initial_covariance).canonical()
@@ -327,6 +330,7 @@ def test_forecast_is_a_smoother_over_missing_outputs() -> None:
 
 
 def test_special_cases() -> None:
+    # HOJ-M5
     rng = np.random.default_rng(0)
     loadings, noise, mean = rng.normal(size=(4, 2)), rng.uniform(0.5, 1, 4), rng.normal(size=4)
     rows = rng.multivariate_normal(mean, loadings @ loadings.T + np.diag(noise), size=200)

@@ -215,7 +215,7 @@ def test_options_with_numbers_of_any_length_are_refused(option: str, tmp_path: P
     arrays, facts = load(place, (kind,))
     facts["about"]["options"][option] = 10**400
     save(place, kind, arrays, facts)
-    with pytest.raises(DataError, match=f"its option {option} has a whole number of more than 64"):
+    with pytest.raises(DataError, match=f"its option {option} has an integer of more than 64"):
         RateCodedRBM.load(place)
     facts["about"]["options"] |= {option: RateCodedRBM(3).get_params()[option]}
     facts["about"]["options"]["random_state"] = 2**100

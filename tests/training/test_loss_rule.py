@@ -182,7 +182,7 @@ def test_bad_data_and_texts_are_refused() -> None:
     bad[4, 1] = np.inf
     with pytest.raises(DataError, match="row 4, column 1"):
         train(model, bad, LossRule(noisy))
-    with pytest.raises(DataError, match="equally many rows"):
+    with pytest.raises(DataError, match="equal numbers of rows"):
         train(regression(), (INPUTS, TARGETS[:5]), LossRule(squared_error))
     with pytest.raises(MethodError, match="no learner 'cd'"):
         train(model, INPUTS, "cd")

@@ -240,7 +240,7 @@ class SampledMLPRegressor(_Baseline):
 
     >>> rng = np.random.default_rng(0)
     >>> X = rng.uniform(-1, 1, size=(40, 1))
-    >>> net = SampledMLPRegressor(2, prior="grouped", chains=2, warmup=100, samples=100)
+    >>> net = SampledMLPRegressor(2, prior="grouped", n_chains=2, warmup=100, samples=100)
     >>> net = net.fit(X, X[:, 0] ** 2 + 0.1 * rng.normal(size=40))  # doctest: +SKIP
     >>> net.r_hat_ < 1.1, net.effective_size_ > 20  # doctest: +SKIP
     (True, True)
@@ -252,7 +252,7 @@ class SampledMLPRegressor(_Baseline):
     _: KW_ONLY
     n_init: int = fixed(1)
     max_iter: int = fixed(1)
-    chains: int = option(4, "Chains.", low=2)
+    n_chains: int = option(4, "Chains.", low=2)
     warmup: int = option(500, "Steps of adaptation of each chain.", low=20)
     samples: int = option(500, "Steps of each chain that are kept.", low=4)
     largest_tree: int = option(8, "Largest depth of the tree of a step.", low=1)
@@ -264,7 +264,7 @@ class SampledMLPRegressor(_Baseline):
         rng = generator(self.random_state)
         with jax.enable_x64(True):
             problem = self._problem(rows, targets)
-            starts = random_starts(self._network, self.chains, rng)
+            starts = random_starts(self._network, self.n_chains, rng)
             modes = [problem.mode(s, _START_ALPHA, 20.0, _MODE_STEPS) for s in starts]
             states, told = self._sample(problem, np.array(modes), int(rng.integers(2**31)))
             self._chains_ = np.asarray(states.position)
@@ -284,12 +284,12 @@ class SampledMLPRegressor(_Baseline):
         self._set_noise(self.noise_shape + 0.5 * len(targets), float(self._rates.mean()))
         self.divergences_ = int(np.asarray(told.is_divergent).sum())
         self.acceptance_ = float(np.asarray(told.acceptance_rate).mean())
-        self._diagnose(outputs.reshape(len(targets), self.chains, self.samples))
+        self._diagnose(outputs.reshape(len(targets), self.n_chains, self.samples))
         self.converged_ = self.r_hat_ < 1.05
         remarks = [] if self.converged_ else [f"chains do not agree: R-hat {self.r_hat_:.2f}"]
         if self.divergences_:
             remarks.append(f"{self.divergences_} of {len(flat)} steps diverged")
-        self._ending(self.chains * self.samples, remarks)
+        self._ending(self.n_chains * self.samples, remarks)
         return self
 
     def _sample(self, problem: NetworkProblem, modes: Array, seed: int) -> Any:

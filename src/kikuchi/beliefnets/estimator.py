@@ -144,10 +144,10 @@ class SigmoidBeliefNetwork(_NetworkResults, FeatureTransformer, TrainedEstimator
         "rows one by one (third-order, tree-mf), and ard, take the first.",
         low=1,
     )
-    learning_rate: float = option(0.1, "First rate of the updates.", above=0)
+    learning_rate: float = option(0.1, "Initial learning rate.", above=0)
     schedule: str = option("cosine", "How the rate changes, as of every trained estimator.")
     solver: str = option("adam", 'Optimiser: "sgd", or one of optax such as "adam:b1=0.8".')
-    batch_size: int = option(50, "Rows of each update.", low=1)
+    batch_size: int = option(50, "Number of rows per update.", low=1)
     max_iter: int | None = option(  # type: ignore[assignment]
         None,
         "Maximum number of passes over the rows; none: as many as 4000 updates take (1000 "

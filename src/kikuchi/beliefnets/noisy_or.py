@@ -147,7 +147,7 @@ class NoisyOrNetwork(FeatureTransformer, TrainedEstimator):
         None, "Data above it are 1 and others 0; none: data are 0 and 1 already."
     )
     solver: str = option("adam", 'Optimiser: "sgd", or one of optax such as "adam:b1=0.8".')
-    max_iter: int = option(100, "Passes over the rows, each in an order of its own.", low=1)
+    max_iter: int = option(100, "Number of passes over the rows, each shuffled.", low=1)
 
     @constructor
     def from_parameters(

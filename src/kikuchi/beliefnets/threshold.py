@@ -231,7 +231,9 @@ class ThresholdNetworkClassifier(ClassifierMixin, Estimator):  # type: ignore[mi
         stored = bool(np.all(self.training_errors_ == 0))
         whole = run.stopped in ("iterations", "diverged")
         stopped = "converged" if stored and whole else "iterations" if whole else run.stopped
-        remarks = [] if whole else [f"stopped early ({run.stopped}): the best so far is kept"]
+        remarks = (
+            [] if whole else [f"stopped early ({run.stopped}): the best result so far is used"]
+        )
         if not stored:
             worst = int(self.training_errors_.max())
             remarks.append(f"not all training rows are stored: up to {worst} of {len(rows)} wrong")

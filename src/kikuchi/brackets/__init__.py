@@ -1,4 +1,4 @@
-"""Certified bounds on log Z that tighten with time, and `auto`, which chooses methods by budget."""
+"""Certified bounds on log Z that tighten with time, and `auto`, which selects methods by budget."""
 
 from __future__ import annotations
 

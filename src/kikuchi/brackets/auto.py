@@ -16,22 +16,23 @@ from kikuchi.methods.method import Method, option
 if TYPE_CHECKING:
     from kikuchi.brackets.auto_search import Search
 
-_MOST_OVERFULL = 64.0  # times the memory: sums over slices are thought of
+_MOST_OVERFULL = 64.0  # factor over the memory limit up to which sums over slices are considered
 
 
 @dataclass(frozen=True)
 class Auto(Method):
-    """Exact if the budget allows, else the best approximation with bounds.
+    """Exact inference if the budget allows, else the best approximation with bounds.
 
-    A model with few states is enumerated. If the cheapest junction tree found fits the memory and,
-    by the measured speed of the machine, may fit the seconds, exact inference is tried, with an
-    estimate in reserve; where it exceeds the memory by a small factor, as a sum over slices of a
-    few variables. Otherwise estimates come first (belief propagation, then Kikuchi free energies
-    over growing regions) while certified bounds on log Z close from both sides; `bounds` is their
-    part of the time, which without a limit is 30 seconds. The converged estimate over the largest
-    regions that lies inside the bounds is returned; `diagnostics` name it (`chosen`), the reason
-    (`why`), and what else was tried. Observed marginals are met by `is` where dozens of
-    propagations fit, by `loopy-is` where it converges, and by `ups` elsewhere.
+    A model with few states is enumerated. If the cheapest junction tree fits into memory and, by
+    the measured speed of the machine, may fit into the time, exact inference is tried, with an
+    estimate in reserve; if it exceeds the memory by a small factor, as a sum over slices of a few
+    variables. Otherwise it computes estimates (belief propagation, then Kikuchi free energies over
+    growing regions), and certified bounds on log Z from both sides; `bounds` is the fraction of the
+    time for the bounds. Without a limit the time is 30 seconds. The result is the converged
+    estimate over the largest regions that lies inside the bounds; `diagnostics` contains its method
+    (`chosen`), the reason (`why`), and the other methods tried. Observed marginals are fitted by
+    `is` if there is time for dozens of propagations, by `loopy-is` if it converges, and by `ups`
+    otherwise.
 
     >>> import kikuchi as kk
     >>> kk.infer(kk.grid(4, 4, seed=0), "auto").diagnostics["chosen"]
@@ -48,9 +49,11 @@ class Auto(Method):
     takes_observed_marginals: ClassVar[bool] = True
     most_interpreted: ClassVar[int] = SMALL
 
-    exact: bool = option(True, "use exact inference where it fits the budget")
-    bounds: float = option(0.4, "part of the time for bounds if not exact", low=0, high=0.9)
-    ibound: int | None = option(None, "largest i-bound of the bounds; none is as time allows")
+    exact: bool = option(True, "use exact inference if it fits the budget")
+    bounds: float = option(0.4, "fraction of the time for bounds if not exact", low=0, high=0.9)
+    ibound: int | None = option(
+        None, "largest i-bound of the bounds; none: as large as time allows"
+    )
 
     def _solve(self, graph: FactorGraph, run: MethodRun) -> Solution:
         if self._certainly_exact(graph, run):
@@ -66,7 +69,7 @@ class Auto(Method):
             if sliced is not None:
                 cost = auto_exact.ExactCost.of(plan, run, sliced)
         exact = self.exact and cost.fits
-        why = cost.why if self.exact else "exact inference was not asked for"
+        why = cost.why if self.exact else "exact inference was not requested"
         if run.targets:
             return auto_exact.with_marginals(graph, run, plan, why)
         search = None
@@ -97,7 +100,7 @@ class Auto(Method):
 
 
 def _by_enumeration(graph: FactorGraph, run: MethodRun) -> Solution:
-    """The exact answer of a model with few states, without a compiled loop."""
+    """Return the exact result of a model with few states, without a compiled loop."""
     solution = Enumeration().solve(graph, run)
     why = f"the model has {text.count(count_states(graph.cardinalities), 'state')} in all"
     solution.diagnostics.update(chosen=Enumeration.name, why=why)

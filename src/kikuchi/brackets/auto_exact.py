@@ -1,4 +1,4 @@
-"""Exact inference within `auto`: its cost, and the answers by tree, slices and scaling."""
+"""Exact inference within `auto`: its cost, and the results by tree, slices and scaling."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from kikuchi.core.compiling import compiles_when_needed
 from kikuchi.core.errors import BudgetError
 from kikuchi.engines.run import MethodRun, Solution
 from kikuchi.engines.trees.calibrated import tree_joint
-from kikuchi.engines.trees.engine import Watch
 from kikuchi.engines.trees.measured_speed import measured
 from kikuchi.engines.trees.plan import TreePlan, factor_targets, make_plan, unconditioned
-from kikuchi.engines.trees.slices import SlicedPlan
+from kikuchi.engines.trees.propagation import Watch
+from kikuchi.engines.trees.slices import Slices
 from kikuchi.engines.trees.speed import NOMINAL
 from kikuchi.graphs.conditioned import expand_factors
 from kikuchi.graphs.factor_graph import FactorGraph
@@ -27,14 +27,16 @@ from kikuchi.methods.junction_tree import JunctionTree
 from kikuchi.methods.registry import METHODS
 
 _DEFAULT_SECONDS = 600.0  # default time limit of exact inference
-_TRIED = 2.0  # times the time left: exact inference is tried up to such a price
-_HOPELESS = 100.0  # times the time left, by a usual machine: the speed of this one does not matter
-_SCALINGS = 50.0  # propagations that meeting observed marginals may take
-_SURE = 0.1  # part of the time left below which it needs no answer in reserve
+_TRIED = 2.0  # multiple of the remaining time up to which exact inference is tried
+_HOPELESS = (
+    100.0  # multiple of the remaining time on a typical machine beyond which it is not measured
+)
+_SCALINGS = 50.0  # propagations that fitting observed marginals may take
+_SURE = 0.1  # fraction of the remaining time below which no estimate in reserve is needed
 
 
 def least_cost(graph: FactorGraph, run: MethodRun) -> tuple[ExactCost, TreePlan]:
-    """The cheapest junction tree found and its cost."""
+    """Return the cheapest junction tree found and its cost."""
     if compiles_when_needed():
         with run.clock.paused():
             _load_planner()
@@ -44,14 +46,14 @@ def least_cost(graph: FactorGraph, run: MethodRun) -> tuple[ExactCost, TreePlan]
 
 @functools.cache
 def _load_planner() -> None:
-    """Plan a model with a clique large enough for every step of a plan: compiled loops take a while
-    to load, once per process.
+    """Plan a model with a clique large enough for every step of a plan, to load the compiled loops
+    once per process.
     """
     _ = make_plan(unconditioned(complete(12, seed=0)), "cheapest", None).seconds()
 
 
 def by_junction_tree(plan: TreePlan, run: MethodRun, why: str) -> Solution | None:
-    """The exact answer, or None if the time ended before it was there."""
+    """Return the exact result, or None if the time ended first."""
     try:
         solution = JunctionTree().solve_planned(plan, run, foresee=True)
     except BudgetError:
@@ -60,8 +62,8 @@ def by_junction_tree(plan: TreePlan, run: MethodRun, why: str) -> Solution | Non
     return solution
 
 
-def in_slices(sliced: SlicedPlan, run: MethodRun, why: str) -> Solution | None:
-    """The exact answer as a sum over slices, or None if the time ended before it was there."""
+def in_slices(sliced: Slices, run: MethodRun, why: str) -> Solution | None:
+    """Return the exact result as a sum over slices, or None if the time ended first."""
     try:
         log_z, marginals = sliced.solve(Watch(run.clock, foresee=True))
     except BudgetError:
@@ -83,9 +85,9 @@ def in_slices(sliced: SlicedPlan, run: MethodRun, why: str) -> Solution | None:
 
 
 def with_marginals(graph: FactorGraph, run: MethodRun, plan: TreePlan, why: str) -> Solution:
-    """Observed marginals have methods of their own: exact scaling where some dozens of propagations
-    fit the time left, then scaled belief propagation, then its convergent form, which always meets
-    the observed marginals. The first that converges is taken.
+    """Fit observed marginals: by exact scaling if there is time for some dozens of propagations,
+    then by scaled belief propagation, then by its convergent form, which always matches the
+    observed marginals. The first that converges is returned.
     """
     from kikuchi.brackets.auto_search import solution_of
 
@@ -111,7 +113,9 @@ def with_marginals(graph: FactorGraph, run: MethodRun, plan: TreePlan, why: str)
         if best.converged or beliefs.stopped == "interrupted":
             break
     if best is None:
-        raise BudgetError("auto: no method met the observed marginals in the time; allow more")
+        raise BudgetError(
+            "auto: no method matched the observed marginals in the time; allow more seconds"
+        )
     run.trace.restore(best.trace.arrays())
     run.stopped = best.stopped
     reasons = {"chosen": best.method, "why": f"there are observed marginals; {why}", "tried": tried}
@@ -119,7 +123,7 @@ def with_marginals(graph: FactorGraph, run: MethodRun, plan: TreePlan, why: str)
 
 
 def _missed(beliefs: Beliefs, run: MethodRun) -> float:
-    """Largest distance of a marginal from what was observed."""
+    """Return the largest distance of a marginal from the observed one."""
     return max(float(np.abs(beliefs[v] - target).max()) for v, target in run.targets.items())
 
 
@@ -130,7 +134,7 @@ def _time_left(run: MethodRun) -> float:
 
 @dataclass(frozen=True)
 class ExactCost:
-    """What exact inference would cost beside what is allowed."""
+    """The cost of exact inference, compared with the budget."""
 
     fits: bool
     sure: bool
@@ -139,8 +143,8 @@ class ExactCost:
     overfull: float
 
     @classmethod
-    def of(cls, plan: TreePlan, run: MethodRun, sliced: SlicedPlan | None = None) -> ExactCost:
-        """The cost of a junction tree, or of its slices, beside the budget of a run."""
+    def of(cls, plan: TreePlan, run: MethodRun, sliced: Slices | None = None) -> ExactCost:
+        """Return the cost of a junction tree, or of its slices, beside the budget of a run."""
         budget = run.clock.budget
         least = "" if plan.complete else "at least "
         needed, slices = plan.bytes, ""
@@ -149,7 +153,7 @@ class ExactCost:
         overfull = 0.0 if budget.bytes is None else needed / budget.bytes
         allowed, seconds = _time_left(run), (sliced or plan).seconds(NOMINAL)
         if plan.complete and overfull <= 1.0 and seconds <= _HOPELESS * allowed:
-            with run.clock.paused():  # measuring runs, and compiles, what such a plan does not need
+            with run.clock.paused():  # measuring would compile loops that such a plan does not need
                 speed = measured()
             seconds = (sliced or plan).seconds(speed)
         need = f"width {least}{plan.width}, {least}{format_bytes(needed)}{slices}, {_time(seconds)}"

@@ -1,4 +1,4 @@
-"""The search behind `auto` where exact inference does not fit: estimates and bounds in turn."""
+"""The search of `auto` if exact inference does not fit: alternating estimates and bounds."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ from kikuchi.methods.kikuchi import Kikuchi
 from kikuchi.methods.method import Method
 from kikuchi.methods.registry import METHODS
 
-_DEFAULT_SECONDS = 30.0  # when no limit was given
+_DEFAULT_SECONDS = 30.0  # without a limit
 _WINDOWS = ((2, 3), (3, 3), (3, 4), (4, 4))
 _BUCKETS = (3, 4, 5, 6, 8, 10, 12)
-_SECONDS_PER_BYTE = 2e-7  # of region tables, to converge
+_SECONDS_PER_BYTE = 2e-7  # of region tables until convergence
 _KIKUCHI_TOL = 1e-5
 _PROPAGATION = (
     "bp:tol=1e-7",
@@ -28,10 +28,12 @@ _PROPAGATION = (
     "bp:damping=0.5,schedule=residual,tol=1e-7",
 )
 _CHEAP_BOUNDS = ("mf", "trw")
-_LEAST_SECONDS = 0.05  # for the first estimate, however late it is
-_SMALL_RESIDUAL = 1e-3  # an estimate counts below it although it had no time to converge
+_LEAST_SECONDS = 0.05  # for the first estimate, even if it is late
+_SMALL_RESIDUAL = (
+    1e-3  # residual below which an estimate counts although it had no time to converge
+)
 _TIGHT = 1.0  # nats
-_SLACK = 1e-6  # nats by which an estimate may leave the bounds
+_SLACK = 1e-6  # nats by which an estimate may be outside the bounds
 
 
 class Search:
@@ -55,7 +57,7 @@ class Search:
     # ------------------------------------------------------------------ approximate
 
     def reserve(self) -> None:
-        """Something to return whatever happens: belief propagation, and a bound on each side."""
+        """Compute a result to fall back on: belief propagation, and a bound on each side."""
         with self.run.clock.paused():
             load_loops(("bp", *_CHEAP_BOUNDS), self.graph)
         plain = METHODS.parse(_PROPAGATION[0])
@@ -66,7 +68,7 @@ class Search:
             self.bound(method, max(0.05 * whole, method.least_seconds(self.graph)))
 
     def first_estimates(self) -> None:
-        """Belief propagation, by other schedules too, and cheap bounds."""
+        """Run belief propagation, also with other schedules, and cheap bounds."""
         if not self.estimates:
             self.reserve()
         whole = self.seconds_left
@@ -77,9 +79,9 @@ class Search:
         self.record()
 
     def improve(self, part: float, ibound: int | None) -> None:
-        """Larger regions and tighter bounds by turns, until the time ends or the bounds meet.
+        """Alternate larger regions and tighter bounds, until the time ends or the bounds meet.
 
-        `part` is that of the time which bounds may take.
+        `part` is the fraction of the time given to bounds.
         """
         with self.run.clock.paused():
             load_loops(("bp", "bp:schedule=residual", "kikuchi"), self.graph)
@@ -87,38 +89,38 @@ class Search:
         self.first_estimates()
         schedule = bound_schedule(self.portfolio, ibound)
         bounds = (entry for entry in schedule if entry[0].text not in self.tried)
-        turns = _Turns(self.larger_regions(), bounds, part)
+        shares = _TimeShares(self.larger_regions(), bounds, part)
         try:
-            self._take_turns(turns)
+            self._alternate(shares)
         except KeyboardInterrupt:  # between two runs, while the next is planned
             self.portfolio.interrupted = True
 
-    def _take_turns(self, turns: _Turns) -> None:
+    def _alternate(self, shares: _TimeShares) -> None:
         while self.seconds_left > 0 and not self.portfolio.bounds.closed:
             began = self.run.clock.seconds
-            if turns.estimate_next():
-                method = next(turns.estimates, None)
+            if shares.estimate_next():
+                method = next(shares.estimates, None)
                 if method is None:
-                    turns.estimates_end()
+                    shares.estimates_end()
                     continue
-                self.estimate(method, self.seconds_left * turns.portion(0))
-                turns.spent[0] += self.run.clock.seconds - began
-            elif turns.bound_next():
-                entry = next(turns.bounds, None)
+                self.estimate(method, self.seconds_left * shares.portion(0))
+                shares.spent[0] += self.run.clock.seconds - began
+            elif shares.bound_next():
+                entry = next(shares.bounds, None)
                 if entry is None:
-                    turns.bounds_end()
+                    shares.bounds_end()
                     continue
-                self.bound(entry[0], entry[1] * turns.portion(1))
-                turns.spent[1] += self.run.clock.seconds - began
+                self.bound(entry[0], entry[1] * shares.portion(1))
+                shares.spent[1] += self.run.clock.seconds - began
             else:
                 break
             self.record()
 
     def larger_regions(self) -> Iterator[Method]:
-        """Kikuchi approximations over growing regions.
+        """Yield Kikuchi approximations over growing regions.
 
-        Sliding windows where the model is a grid; elsewhere short loops, then mini-buckets and
-        their intersections.
+        The regions are sliding windows if the model is a grid; otherwise short loops, then
+        mini-buckets and their intersections.
         """
         yield Kikuchi(tol=_KIKUCHI_TOL)
         if grid_shape(self.graph) is not None:
@@ -131,9 +133,11 @@ class Search:
             yield method
 
     def _has_time_for(self, method: Kikuchi) -> bool:
-        """Whether region tables of this size can converge in the time left; if not, why is kept."""
+        """Return whether region tables of this size can converge in the remaining time; otherwise
+        record why.
+        """
         skipped = self.portfolio.bounds.skipped
-        seconds = method.least_seconds(self.graph)  # to make the regions is a large part of it
+        seconds = method.least_seconds(self.graph)  # creating the regions is a large part of it
         if seconds <= self.seconds_left:
             try:
                 regions = region_graph(self.graph, method.regions, budget=self.run.clock.budget)
@@ -146,14 +150,14 @@ class Search:
         return seconds <= self.seconds_left
 
     def estimate(self, method: Method, seconds: float, *, at_least: float = 0.0) -> None:
-        """Run a method and keep its answer if it has one."""
+        """Run a method and store its result, if any."""
         self.tried.append(method.text)
         beliefs = self.portfolio.attempt(method, seconds, at_least=at_least)
         if beliefs is not None and beliefs.log_z is not None:
             self.estimates.append(beliefs)
 
     def bound(self, method: Method, seconds: float) -> None:
-        """Run a method for its bounds; where they meet, its marginals are exact too."""
+        """Run a method for its bounds; if they meet, its marginals are also exact."""
         self.tried.append(method.text)
         beliefs = self.portfolio.attempt(method, seconds)
         if beliefs is None or beliefs.log_z is None:
@@ -164,7 +168,7 @@ class Search:
             self.trial = beliefs
 
     def record(self) -> None:
-        """Put the state of the search in the trace."""
+        """Record the state of the search in the trace."""
         proved = self.portfolio.bounds
         constant = self.graph.log_constant
         best = self.best
@@ -178,14 +182,14 @@ class Search:
             0,
         )
 
-    # ------------------------------------------------------------------ answer
+    # ------------------------------------------------------------------ result
 
     @property
     def best(self) -> Beliefs | None:
         """The last converged estimate inside the bounds; else, if these are tight, the trial
-        distribution behind the lower one (its KL divergence to the model is at most their gap);
-        else the converged estimate nearest to them; else the one with the smallest residual, of
-        those inside the bounds if there are any.
+        distribution of the lower bound (its KL divergence to the model is at most the gap); else
+        the converged estimate closest to them; else the one with the smallest residual, preferably
+        inside the bounds.
         """
         nearly_converged = [b for b in self.estimates if _has_nearly_converged(b)]
         inside = [b for b in nearly_converged if self._violation(b) == 0.0]
@@ -198,22 +202,22 @@ class Search:
         return min(self.estimates, key=self._doubt, default=None)
 
     def _doubt(self, beliefs: Beliefs) -> tuple[bool, float]:
-        """Less is better: estimates inside the bounds, then those with small residuals."""
+        """Return a sort key: estimates inside the bounds first, then those with small residuals."""
         return self._violation(beliefs) > 0.0, _residual(beliefs)
 
     def _violation(self, beliefs: Beliefs) -> float:
-        """Nats by which an estimate of log Z lies outside the certified bounds."""
+        """Return the nats by which an estimate of log Z is outside the certified bounds."""
         proved, log_z = self.portfolio.bounds, beliefs.log_z
-        assert log_z is not None  # estimates without log Z are not kept
+        assert log_z is not None  # estimates without log Z are not stored
         outside = max(proved.lower - log_z, log_z - proved.upper, 0.0)
         return outside if outside > _SLACK * max(1.0, abs(log_z)) else 0.0
 
     def answer(self, why: str) -> Solution:
-        """The best estimate with the best bounds."""
+        """Return the best estimate with the best bounds."""
         best = self.best
         if best is None:
             reasons = "; ".join(f"{m}: {why}" for m, why in self.portfolio.bounds.skipped.items())
-            raise BudgetError(f"auto: no method gave an answer ({reasons or 'no time'})")
+            raise BudgetError(f"auto: no method returned a result ({reasons or 'no time'})")
         proved, constant = self.portfolio.bounds, self.graph.log_constant
         self.portfolio.take_from_tables(best.flat_marginals)
         if self.portfolio.interrupted:
@@ -241,14 +245,14 @@ class Search:
         warnings = list(best.warnings)
         if self._violation(best) > 0.0:
             warnings.append(
-                f"the estimate {best.log_z:.6g} of log Z lies outside its certified bounds: "
-                "do not trust it; allow more seconds"
+                f"the estimate {best.log_z:.6g} of log Z is outside its certified bounds and not "
+                "reliable; allow more seconds"
             )
         return warnings
 
 
 def solution_of(best: Beliefs, graph: FactorGraph, diagnostics: dict[str, Any]) -> Solution:
-    """The answer of a method that was run on the graph, as one's own."""
+    """Return the result of a method that was run on the same graph as a `Solution`."""
     constant = graph.log_constant
     return Solution(
         best.flat_marginals,
@@ -265,8 +269,8 @@ def solution_of(best: Beliefs, graph: FactorGraph, diagnostics: dict[str, Any]) 
     )
 
 
-class _Turns:
-    """Whose turn it is: the kind of work that has had less than its part of the time."""
+class _TimeShares:
+    """Alternates two kinds of work by the time that each has used."""
 
     def __init__(
         self, estimates: Iterator[Method], bounds: Iterator[tuple[Method, float]], part: float
@@ -277,24 +281,24 @@ class _Turns:
         self.spent = [0.0, 0.0]
 
     def estimate_next(self) -> bool:
-        """Whether the next piece of work is an estimate."""
+        """Return whether the next piece of work is an estimate."""
         mine, other = self.parts
         return mine > 0 and (other == 0 or self.spent[0] * other <= self.spent[1] * mine)
 
     def bound_next(self) -> bool:
-        """Whether bounds are still wanted."""
+        """Return whether bounds are still required."""
         return self.parts[1] > 0
 
     def portion(self, kind: int) -> float:
-        """Part of the time left that one kind of work may take."""
+        """Return the remaining time that one kind of work may take."""
         return self.parts[kind] / sum(self.parts)
 
     def estimates_end(self) -> None:
-        """No more estimates: bounds take all the time."""
+        """End the estimates: bounds get all the remaining time."""
         self.parts[0] = 0.0
 
     def bounds_end(self) -> None:
-        """No more bounds."""
+        """End the bounds."""
         self.parts[1] = 0.0
 
 
@@ -308,5 +312,5 @@ def _residual(beliefs: Beliefs) -> float:
 
 
 def _minus(value: float | None, constant: float) -> float:
-    assert value is not None  # estimates without log Z are not kept
+    assert value is not None  # estimates without log Z are not stored
     return value - constant

@@ -1,4 +1,4 @@
-"""`BoundsBar`: the bounds on log Z while they close, on one line."""
+"""`BoundsBar`: the current bounds on log Z on one line."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ _REFRESH = 0.1  # seconds between two refreshed lines
 
 
 class BoundsBar(ProgressBar):
-    """A bar that shows the best bounds, the gap, the seconds spent of those allowed, and the method
-    that runs.
+    """A bar that shows the best bounds, the gap, the elapsed seconds of the limit, and the running
+    method.
 
     A `Run` reports the bounds of each step to `bounded`.
 
@@ -31,7 +31,9 @@ class BoundsBar(ProgressBar):
         self._refreshed = 0.0
 
     def bounded(self, lower: float, upper: float) -> None:
-        """Take certified bounds, which need not be better than those before; NaN is unknown."""
+        """Update the bar with certified bounds, which need not improve on earlier ones; NaN is
+        unknown.
+        """
         if lower > self.lower:
             self.lower = lower
         if upper < self.upper:
@@ -43,7 +45,7 @@ class BoundsBar(ProgressBar):
     def __call__(
         self, done: int, total: int, *, residual: float | None, objective: float | None
     ) -> None:
-        """Show the bounds; iterations of the method that runs say nothing about the time left."""
+        """Show the bounds; iterations of the running method do not predict the remaining time."""
         self.refresh()
 
     def texts(self) -> list[str]:

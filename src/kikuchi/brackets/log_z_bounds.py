@@ -1,8 +1,8 @@
-"""Certified bounds on log Z that close as time passes.
+"""Certified bounds on log Z that tighten with time.
 
-`Portfolio` runs several methods on one graph under one clock and keeps what they prove. `bounds`
-runs a schedule of ever costlier methods with it: mean field and tree-reweighting first, then
-structured mean field and weighted mini-buckets with rising i-bounds.
+`Portfolio` runs several methods on one graph with a common clock and records their bounds. `bounds`
+uses it to run a schedule of increasingly expensive methods: mean field and tree-reweighting first,
+then structured mean field and weighted mini-buckets with increasing i-bounds.
 """
 
 from __future__ import annotations
@@ -29,8 +29,7 @@ from kikuchi.engines.mini_buckets.plan import (
 )
 from kikuchi.engines.run import rounding_error
 from kikuchi.engines.small_work import loops_for
-from kikuchi.graphs.checks import check_graph
-from kikuchi.graphs.factor_graph import Evidence, FactorGraph
+from kikuchi.graphs.factor_graph import Evidence, FactorGraph, check_graph
 from kikuchi.methods.beliefs import Beliefs
 from kikuchi.methods.method import Method, certain_bounds, crossed_bounds
 from kikuchi.methods.registry import METHODS
@@ -40,17 +39,17 @@ if TYPE_CHECKING:
 
 DEFAULT_SECONDS = 10.0
 LOOPS = ("mf", "trw", "tree-mf:width=1", "wmb:ibound=2")
-_FROM_TABLES = "tables"  # names the bounds that cost one look at the tables
-_ROUNDING = 1e-9  # of log Z: bounds that cross by less have met
+_FROM_TABLES = "tables"  # name of the bounds that need one pass over the tables
+_ROUNDING = 1e-9  # relative to log Z: bounds that cross by less have met
 _ENTRIES_PER_SECOND = 2e8
-_EVALUATIONS = 60  # of a bound and its gradient that make an i-bound worth while
-_GROWTH = 8.0  # of the cost from one i-bound to the next
+_EVALUATIONS = 60  # evaluations of a bound and its gradient that make an i-bound worthwhile
+_GROWTH = 8.0  # factor of the cost from one i-bound to the next
 _MOST_IBOUND = 40
 
 
 @dataclass(frozen=True)
 class BoundStep:
-    """The best bounds at one moment, and the method that was running."""
+    """The best bounds at one time, and the running method."""
 
     seconds: float
     lower: float
@@ -60,13 +59,13 @@ class BoundStep:
 
 @dataclass
 class LogZBounds:
-    """The best certified bounds on log Z, and how they closed.
+    """The best certified bounds on log Z, and their history.
 
-    Bounds that nothing has proved yet are infinite. `rounding` is what rounding alone may leave
-    between them.
+    Bounds that are not known yet are infinite. `rounding` is the gap that rounding errors alone may
+    cause.
 
-    `lower` and `upper` are the bounds, `lower_method` and `upper_method` what proved them,
-    `history` every improvement, `skipped` methods that were not run, with the reason.
+    `lower` and `upper` are the bounds, `lower_method` and `upper_method` the methods that proved
+    them, `history` every improvement, `skipped` the methods that were not run, with the reasons.
 
     >>> LogZBounds(lower=1.0, upper=3.0).gap
     2.0
@@ -90,7 +89,7 @@ class LogZBounds:
 
     @property
     def gap(self) -> float:
-        """Upper less lower bound, in nats; infinite while one is missing."""
+        """Upper minus lower bound, in nats; infinite while one is missing."""
         return self.upper - self.lower
 
     @property
@@ -99,7 +98,7 @@ class LogZBounds:
         return self.gap <= _ROUNDING * max(1.0, abs(self.lower)) + 4.0 * self.rounding
 
     def update(self, beliefs: Beliefs, started: float = 0.0) -> None:
-        """Take what a run proved, step by step, from its `beliefs`, the run having begun at
+        """Update with the bounds of a run, step by step, from its `beliefs`; the run started at
         `started` seconds.
         """
         trace = beliefs.trace
@@ -110,8 +109,8 @@ class LogZBounds:
         self._improve(low, high, started + beliefs.seconds, beliefs.method)
 
     def take(self, lower: float, upper: float, constant: float, by: str) -> None:
-        """Take the bounds `lower` and `upper` on log Z minus a `constant`, valid up to rounding,
-        where they improve on those known; `by` names where they come from.
+        """Update with the bounds `lower` and `upper` on log Z minus a `constant`, valid up to
+        rounding, where they improve on the known ones; `by` names their source.
         """
         seconds = self.history[-1].seconds if self.history else 0.0
         low, high = lower + constant - self.rounding, upper + constant + self.rounding
@@ -149,7 +148,7 @@ class LogZBounds:
         }
 
     def plot(self, title: str | None = None) -> Figure:
-        """Figure of both bounds against time, below `title`."""
+        """Plot both bounds against time, with a `title`."""
         from kikuchi.plots.bounds import bounds_over_time
 
         steps = self.history
@@ -166,7 +165,7 @@ class LogZBounds:
 
 
 class Portfolio:
-    """Runs of several methods on one graph under one clock, and the bounds that they prove."""
+    """Runs of several methods on one graph with a common clock, and their bounds."""
 
     def __init__(self, graph: FactorGraph, clock: Clock, progress: Progress, limit: float) -> None:
         self.graph = graph
@@ -184,10 +183,11 @@ class Portfolio:
     def attempt(
         self, method: Method, seconds: float = math.inf, *, at_least: float = 0.0
     ) -> Beliefs | None:
-        """Run a method for so many seconds at most, even late if `at_least` some are granted.
+        """Run a method for a limited time, or for `at_least` some seconds even when the time is
+        over.
 
-        A method that cannot take this model, or not within the memory, is left out; why is kept
-        in `bounds.skipped`.
+        A method that does not support this model, or needs too much memory, is skipped;
+        `bounds.skipped` contains the reason.
         """
         seconds = max(min(seconds, self.seconds_left), at_least)
         if seconds <= 0.0:
@@ -203,9 +203,9 @@ class Portfolio:
             return None
         except KeyboardInterrupt:
             if not self.bounds.history:
-                raise  # nothing to keep
+                raise  # nothing to store
             self.interrupted = True
-            self.bounds.skipped[method.text] = "interrupted before it had an answer"
+            self.bounds.skipped[method.text] = "interrupted before it had a result"
             return None
         self.interrupted |= beliefs.stopped == "interrupted"
         self.bounds.update(beliefs, began)
@@ -214,8 +214,8 @@ class Portfolio:
         return beliefs
 
     def take_from_tables(self, marginals: Array) -> None:
-        """Where a bound is missing, take the one that costs one look at the tables; the `marginals`
-        are any for all variables, flat.
+        """Compute a missing bound by one pass over the tables; `marginals` are arbitrary flat
+        marginals of all variables.
         """
         if not math.isfinite(self.bounds.gap):
             lower, upper = certain_bounds(self.graph, marginals)
@@ -231,19 +231,24 @@ def bounds(
     progress: ProgressOption = None,
     **within: Unpack[RunLimits],
 ) -> LogZBounds:
-    """Bounds on log Z from both sides, as tight as the time allows.
+    """Compute bounds on log Z from both sides, as tight as the time allows.
 
-    Without a limit of seconds it takes 10, counted from when the compiled loops are loaded. Ctrl-C
-    ends with the best bounds so far.
+    The default time limit is 10 seconds, counted from when the compiled loops are loaded. Ctrl-C
+    stops with the best bounds so far.
 
     Parameters
     ----------
-    graph : the model.
-    evidence : observed states by variable, both by name or number.
-    budget, seconds, memory : limits of the run: a budget, or seconds and memory.
-    ibound : no table has more than `ibound` + 1 variables; by default as many as memory and time
-        allow. Where that reaches the elimination width the bounds meet.
-    progress : True for a bar, or a function that is told how far the run is.
+    graph : FactorGraph
+        The model.
+    evidence : Evidence, optional
+        Observed states by variable, given by name or number.
+    budget, seconds, memory
+        Limits of the run: a budget, or seconds and memory.
+    ibound : int, optional
+        No table has more than `ibound` + 1 variables; by default as many as memory and time allow.
+        If this reaches the elimination width, the bounds meet.
+    progress : ProgressOption, optional
+        True for a bar, or a progress callback.
 
     >>> import kikuchi as kk
     >>> grid = kk.grid(4, 4, seed=0)
@@ -287,8 +292,8 @@ def _schedule(
 
 
 def load_loops(texts: tuple[str, ...], graph: FactorGraph) -> None:
-    """Load the compiled loops that methods will need on a graph, which takes a while once per
-    process: those for binary pairwise positive models, or those for all others.
+    """Load the compiled loops that methods need on a graph, once per process: those for binary
+    pairwise positive models, or those for all others.
     """
     if not compiles_when_needed():
         return
@@ -315,10 +320,10 @@ def _load_loops(texts: tuple[str, ...], general: bool) -> None:
 def bound_schedule(
     portfolio: Portfolio, ibound: int | None = None
 ) -> Iterator[tuple[Method, float]]:
-    """Methods that bound log Z, each with the seconds it may take, from cheap to costly.
+    """Yield methods that bound log Z with their time limits, from cheap to expensive.
 
-    Structured mean field nearly always gives the better lower bound. Mini-buckets are asked for
-    both bounds only at the first i-bound, and where theirs was the better lower bound there.
+    Structured mean field nearly always gives the better lower bound. Mini-buckets compute both
+    bounds only at the first i-bound, and afterwards if their lower bound was the better one.
     """
     whole = portfolio.seconds_left
     for text, part in (("mf", 0.05), ("trw", 0.10)):
@@ -326,7 +331,7 @@ def bound_schedule(
         yield method, max(part * whole, method.least_seconds(portfolio.graph))
     structured: set[str] = set()
     ibounds = list(_ibounds(portfolio, ibound))
-    if not ibounds:  # a large graph: not even one plan of mini-buckets has time
+    if not ibounds:  # a large graph: there is no time for even one plan of mini-buckets
         yield METHODS.parse(f"tree-mf:width={least_ibound(portfolio.graph)}"), math.inf
     for number, (size, exact) in enumerate(ibounds):
         last = number == len(ibounds) - 1
@@ -342,11 +347,11 @@ def bound_schedule(
 
 
 def check_ibound(graph: FactorGraph, ibound: int | None) -> None:
-    """Refuse an i-bound whose tables cannot hold the largest factor, or that is no number."""
+    """Raise an error if an i-bound is too small for the largest factor, or not an integer."""
     if ibound is None:
         return
     if isinstance(ibound, bool) or not isinstance(ibound, int | np.integer):
-        raise MethodError(f"ibound must be a whole number or None, got {ibound!r}")
+        raise MethodError(f"ibound must be an integer or None, got {ibound!r}")
     smallest = least_ibound(graph)
     if ibound < smallest:
         raise MethodError(
@@ -356,8 +361,8 @@ def check_ibound(graph: FactorGraph, ibound: int | None) -> None:
 
 
 def _ibounds(portfolio: Portfolio, ibound: int | None) -> Iterator[tuple[int, bool]]:
-    """i-bounds that memory and time allow, each several times costlier than the one before, and
-    whether they reach the elimination width.
+    """Return the i-bounds that memory and time allow, each several times as expensive as the one
+    before, and whether they reach the elimination width.
     """
     graph = portfolio.graph
     smallest = least_ibound(graph)

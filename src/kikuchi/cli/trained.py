@@ -50,7 +50,7 @@ def read_header(model: str) -> tuple[str, dict[str, Any], Arrays]:
     from kikuchi.training.checkpoint import CHECKPOINT, load
 
     if not Path(model).is_file():
-        raise DataError(f"{model}: there is no such file")
+        raise DataError(f"{model}: no such file")
     with guarded_reading(model, "a trained model"):
         from safetensors import safe_open
 

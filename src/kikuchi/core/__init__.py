@@ -1,1 +1,1 @@
-"""What every room uses: errors, traces, budgets, progress, numerics, seeds, safe files."""
+"""Shared by all packages: errors, traces, budgets, progress, numerics, seeds, safe files."""

@@ -1,7 +1,7 @@
-"""What a run has to say to people: labelled facts, a table, remarks, warnings, and plain data.
+"""The presentation of a result: labelled facts, tables, remarks, warnings, and plain data.
 
-The command line shows an `Answer` on the screen and writes it as JSON; a report page shows the same
-facts beside its figures. Evaluations of the families are answers.
+The command line prints an `Answer` and writes it as JSON; a report page shows the same facts next
+to its figures. The evaluations of trained models are answers.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ Pairs = Sequence[tuple[str, str]]
 
 
 class TextTable(NamedTuple):
-    """The head of a table, its rows, and the columns that hold numbers (aligned to the right)."""
+    """Header and rows of a table, and the indices of its right-aligned numeric columns."""
 
     head: Sequence[str]
     rows: Sequence[Sequence[str]]
@@ -22,7 +22,7 @@ class TextTable(NamedTuple):
 
 
 def attributes(thing: object, names: str) -> dict[str, Any]:
-    """Attributes of a thing by their names, for its plain data.
+    """Return the named attributes of an object as a dictionary.
 
     >>> attributes(TextTable(["a"], []), "head rows")
     {'head': ['a'], 'rows': []}
@@ -31,10 +31,9 @@ def attributes(thing: object, names: str) -> dict[str, Any]:
 
 
 class Answer(ABC):
-    """Base of everything that a command shows: override what there is to say.
+    """Base class of everything that a command shows; subclasses override the parts that they have.
 
-    `converged` is False if the answer should not be relied upon; with `--strict` it decides about
-    the exit code.
+    `converged` is False if the result is not reliable; with `--strict` it determines the exit code.
     """
 
     @property
@@ -44,32 +43,32 @@ class Answer(ABC):
 
     @property
     def warnings(self) -> Sequence[str]:
-        """What a reader must know before using the answer."""
+        """Warnings to read before using the result."""
         return ()
 
     def facts(self) -> Pairs:
-        """Labels with their values."""
+        """Labels and their values."""
         return ()
 
     def table(self) -> TextTable | None:
-        """The main table, if there is one."""
+        """The main table, or None."""
         return None
 
     def parts(self) -> Sequence[tuple[Sequence[str], TextTable | None]]:
-        """Further tables, each with lines above it."""
+        """Further tables, each with the lines above it."""
         return ()
 
     def remarks(self) -> Sequence[str]:
-        """Lines below the tables."""
+        """Lines shown below the tables."""
         return ()
 
     @abstractmethod
     def to_dict(self) -> Any:
-        """Plain data for JSON."""
+        """Return the plain data that is written as JSON."""
 
 
 class Judged(Protocol):
-    """A result of the library that says itself how far to trust it."""
+    """A result with `converged` and `warnings`."""
 
     @property
     def converged(self) -> bool:
@@ -77,20 +76,20 @@ class Judged(Protocol):
 
     @property
     def warnings(self) -> Sequence[str]:
-        """What a reader must know before using it."""
+        """Warnings to read before using the result."""
 
 
 class ResultAnswer(Answer):
-    """Base of answers that show a `result` of the library, which says how far to trust it."""
+    """Base class of answers that show a `result` with its own `converged` and `warnings`."""
 
     result: Judged
 
     @property
     def converged(self) -> bool:
-        """As the result says."""
+        """Whether the result has converged."""
         return self.result.converged
 
     @property
     def warnings(self) -> Sequence[str]:
-        """Those of the result."""
+        """The warnings of the result."""
         return self.result.warnings

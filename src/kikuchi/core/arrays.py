@@ -1,4 +1,4 @@
-"""Types of arrays in signatures, one name per type of entry, and sizes of arrays as attributes."""
+"""Array types for annotations, one name per dtype, and attributes that return array lengths."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ U8 = NDArray[np.uint64]
 
 
 def offsets_of(sizes: NDArray[Any] | Sequence[int]) -> Ints:
-    """Return where each of several blocks of these sizes begins, one after the other, and the end.
+    """Return the start of each of several consecutive blocks of these sizes, and the end.
 
     >>> offsets_of([2, 3]).tolist(), offsets_of([]).tolist()
     ([0, 2, 5], [0])
@@ -27,7 +27,7 @@ def offsets_of(sizes: NDArray[Any] | Sequence[int]) -> Ints:
 
 
 class AxisLength:
-    """An attribute of a class that is the length of one axis of an array of the same object.
+    """Descriptor that returns the length of one axis of an array attribute of the same object.
 
     >>> class Table:
     ...     rows = AxisLength("cells", 0, "Number of rows.")

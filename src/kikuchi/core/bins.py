@@ -1,8 +1,8 @@
 """Real numbers as states: quantile bins whose edges are the names of the states.
 
-A variable with the states `<1.2`, `1.2..3.4` and `>=3.4` is one of intervals: each state holds the
-numbers from its lower edge up to, but not including, its upper edge. The names are all that a model
-file needs to keep, so evidence and later rows may be given as numbers.
+A variable with the states `<1.2`, `1.2..3.4` and `>=3.4` is binned: each state contains the numbers
+from its lower edge up to, but not including, its upper edge. A model file stores only these names,
+and evidence and new rows may be given as numbers.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _MIDDLE = re.compile(rf"({_NUMBER})\.\.({_NUMBER})")
 
 
 def interval_names(edges: Sequence[float]) -> tuple[str, ...]:
-    """Names of the intervals below, between and above rising `edges`.
+    """Return the names of the intervals below, between and above increasing `edges`.
 
     >>> interval_names([1.5, 20.0])
     ('<1.5', '1.5..20', '>=20')
@@ -36,7 +36,7 @@ def interval_names(edges: Sequence[float]) -> tuple[str, ...]:
 
 
 def interval_edges(names: Sequence[str]) -> tuple[float, ...] | None:
-    """The edges of the intervals that the `names` describe; None if they describe none.
+    """Return the edges of the intervals named by `names`; None if they are not interval names.
 
     >>> interval_edges(("<1.5", "1.5..20", ">=20")), interval_edges(("no", "yes"))
     ((1.5, 20.0), None)
@@ -56,8 +56,8 @@ def _edges(names: tuple[str, ...]) -> tuple[float, ...] | None:
 
 
 def interval_of(names: Sequence[str], value: Any) -> int | None:
-    """The number of the interval that holds a `value`; None if there are no intervals or it is no
-    number.
+    """Return the index of the interval that contains `value`; None if the names are not intervals
+    or the value is not a number.
 
     >>> interval_of(("<1.5", ">=1.5"), 1.5), interval_of(("<1.5", ">=1.5"), "0.3")
     (1, 0)
@@ -73,7 +73,8 @@ def interval_of(names: Sequence[str], value: Any) -> int | None:
 
 
 def interval_given(names: Sequence[str], state: Any) -> int | None:
-    """As `interval_of`, for evidence: a whole number counts states, and a name is no number.
+    """Return `interval_of` for evidence, where an integer is a state index and a name is not a
+    number.
 
     >>> interval_given(("<1.5", ">=1.5"), 1), interval_given(("<1.5", ">=1.5"), 1.0)
     (None, 0)
@@ -84,7 +85,7 @@ def interval_given(names: Sequence[str], state: Any) -> int | None:
 
 
 def quantile_edges(values: ArrayLike, bins: int) -> list[float]:
-    """Edges that divide the `values` into at most `bins` groups of about equal size.
+    """Return edges that divide the `values` into at most `bins` groups of about equal size.
 
     Each edge is the shortest decimal number between two neighbouring values. Equal values share a
     bin, so there may be fewer than `bins`.
@@ -106,10 +107,11 @@ def quantile_edges(values: ArrayLike, bins: int) -> list[float]:
 
 
 def bin_column(column: NDArray[Any], bins: int, label: str) -> tuple[Array, tuple[str, ...]] | None:
-    """A column of numbers as numbers of intervals (NaN where it is missing) and their names.
+    """Return the interval indices of a numeric column (NaN where a cell is missing) and their
+    names.
 
-    None for columns of words, and for columns of at most `bins` different whole numbers. `label`
-    names the column in messages.
+    Returns None for columns of strings, and for columns of at most `bins` distinct integers.
+    `label` names the column in messages.
 
     >>> codes, names = bin_column(np.array([0.1, 0.2, 0.8, 0.9]), 2, "column x")
     >>> codes.tolist(), names
@@ -123,14 +125,15 @@ def bin_column(column: NDArray[Any], bins: int, label: str) -> tuple[Array, tupl
     if len(different) <= bins and np.array_equal(different, np.rint(different)):
         return None
     if np.isinf(known).any():
-        raise DataError(f"data: {label} holds an infinite number; leave such rows out")
+        raise DataError(f"data: {label} contains an infinite number; remove such rows")
     edges = quantile_edges(known, bins)
     codes = np.searchsorted(edges, values, side="right").astype(np.float64)
     return np.where(np.isnan(values), np.nan, codes), interval_names(edges)
 
 
 def numbers_of(column: NDArray[Any]) -> Array | None:
-    """A column of numbers, or of texts that are numbers, NaN where one is missing; None for others.
+    """Return a column of numbers or numeric strings as floats, with NaN for missing cells; None for
+    other columns.
 
     >>> numbers_of(np.array(["1.5", "?"], dtype=object)).tolist()
     [1.5, nan]
@@ -150,13 +153,13 @@ def numbers_of(column: NDArray[Any]) -> Array | None:
 
 
 def check_bins(bins: Any) -> int:
-    """The number of bins, checked.
+    """Return the number of bins after checking it.
 
     >>> check_bins(5)
     5
     """
     if not isinstance(bins, int | np.integer) or isinstance(bins, bool) or bins < 2:
-        raise DataError(f"bins must be a whole number from 2 up, got {bins!r}")
+        raise DataError(f"bins must be an integer of at least 2, got {bins!r}")
     return int(bins)
 
 

@@ -1,4 +1,6 @@
-"""`Budget`: how many iterations, seconds and bytes a run may use, and the clock that watches it."""
+"""`Budget`: limits on the iterations, seconds and bytes of a run, and the clock that enforces
+them.
+"""
 
 from __future__ import annotations
 
@@ -28,10 +30,11 @@ Function = TypeVar("Function", bound=Callable[..., Any])
 class Budget:
     """Limits of one run; `None` means no limit of that kind.
 
-    `iterations` lowers a method's own `max_iter`, never raises it. `seconds` count from the
-    start, set-up and planning included, compiling and loading loops not; iterations end with
-    the best answer so far, a set-up that takes longer with an error. `bytes` bounds what a run adds
-    to the memory of the process; methods refuse beforehand, with the figure.
+    `iterations` can lower the `max_iter` of a method, but not raise it. `seconds` is measured
+    from the start of the run: it includes set-up and planning, but not the compilation or loading
+    of compiled loops. When the time is over, an iteration stops with the best result so far, and a
+    set-up raises an error. `bytes` limits the memory that a run adds to the process; a method that
+    needs more raises an error with the required size before it begins.
 
     >>> Budget(seconds=2.0, bytes=parse_bytes("2GB")).bytes
     2000000000
@@ -52,12 +55,12 @@ class Budget:
                 raise MethodError(f"budget: {name} must be positive, got {value!r}")
 
     def start(self) -> Clock:
-        """Begin to count time."""
+        """Start the clock."""
         return Clock(self)
 
     def require_bytes(self, needed: int, what: str, way_out: str) -> None:
-        """Refuse work with `needed` bytes above the limit, before it is begun: the error says
-        `what` needs them and the `way_out`.
+        """Raise a `BudgetError` if `needed` bytes exceed the limit, before the work begins. The
+        message names `what` needs the memory and the `way_out`.
         """
         if self.bytes is not None and needed > self.bytes:
             raise BudgetError(
@@ -67,7 +70,7 @@ class Budget:
 
 
 class RunLimits(TypedDict, total=False):
-    """The keywords by which functions take the limits of a run; `limits` says what they are."""
+    """Keyword arguments for the limits of a run; see `limits`."""
 
     budget: Budget | None
     seconds: float | None
@@ -75,8 +78,8 @@ class RunLimits(TypedDict, total=False):
 
 
 def named_limits(function: Function) -> Function:
-    """Show `budget`, `seconds` and `memory` of a function that takes them as `**within` one by one,
-    to `help` and to completion, and refuse other keywords by its own name.
+    """Expose `budget`, `seconds` and `memory` in the signature of a function that takes them as
+    `**within`, for `help` and completion, and reject other keywords under the name of the function.
 
     >>> from typing import Unpack
     >>> @named_limits
@@ -109,13 +112,16 @@ def limits(
     seconds: float | None = None,
     memory: int | str | None = None,
 ) -> Budget:
-    """The limits of a run from what a function was given: a `Budget`, or seconds and memory.
+    """Return the limits of a run as a `Budget`, given a `Budget` or seconds and memory.
 
     Parameters
     ----------
-    budget : a `Budget`, then without the other two; None for one made from them.
-    seconds : most seconds, or None for no limit.
-    memory : most memory, in bytes or as a text such as "2GB"; 4 GB by default.
+    budget : Budget, optional
+        A `Budget`, which excludes the other two; None to make one from them.
+    seconds : float, optional
+        Time limit in seconds, or None for no limit.
+    memory : int or str, optional
+        Memory limit, in bytes or as a string such as "2GB"; 4 GB by default.
 
     >>> limits(seconds=2, memory="2GB")
     Budget(iterations=None, seconds=2, bytes=2000000000)
@@ -131,52 +137,54 @@ or give seconds= and memory=
                 "seconds= and memory="
             )
         if seconds is not None or memory is not None:
-            raise MethodError("give a budget, or seconds and memory, not both")
+            raise MethodError("give either a budget, or seconds and memory, not both")
         return budget
     if memory is None:
         return _UNLIMITED if seconds is None else Budget(seconds=seconds)
     if isinstance(memory, str):
         memory = parse_bytes(memory)
     if isinstance(memory, bool) or not isinstance(memory, numbers.Integral):
-        raise MethodError(f"memory must be a number of bytes or a text like '2GB', got {memory!r}")
+        raise MethodError(
+            f"memory must be a number of bytes or a string like '2GB', got {memory!r}"
+        )
     return Budget(seconds=seconds, bytes=int(memory))
 
 
 class Clock:
-    """A started budget: seconds spent, and whether any are left."""
+    """The clock of a budget: elapsed seconds, and whether any are left."""
 
     def __init__(self, budget: Budget) -> None:
         self.budget = budget
-        self.setting_up = True  # until the first iteration; `require_time` looks at it
+        self.setting_up = True  # until the first iteration; read by `require_time`
         self.kept: tuple[float, float] | None = None  # by `keep_time`, until an iteration ended
         self._start = time.perf_counter()
         self._compiled_before = COMPILING.seconds
 
     @property
     def seconds(self) -> float:
-        """Wall-clock seconds since the start, those of compiling and loading loops left out."""
+        """Wall-clock seconds since the start, without the time for compiling and loading loops."""
         return time.perf_counter() - self._start - self.compiling
 
     @property
     def compiling(self) -> float:
-        """Seconds since the start that went into compiling loops or loading them."""
+        """Seconds since the start that were used for compiling or loading loops."""
         return COMPILING.seconds - self._compiled_before
 
     @property
     def expired(self) -> bool:
-        """True when the time limit has passed."""
+        """Whether the time limit has passed."""
         limit = self.budget.seconds
         return limit is not None and self.seconds >= limit
 
     @property
     def seconds_left(self) -> float:
-        """Seconds until the limit, at least 0; infinite where there is none."""
+        """Seconds until the limit, at least 0; infinite without a limit."""
         limit = self.budget.seconds
         return math.inf if limit is None else max(limit - self.seconds, 0.0)
 
     def left(self, part: float = 1.0) -> Budget:
-        """What is left of the budget for a run within this one: a part of the seconds, and the
-        other limits as they are.
+        """Return the remaining budget for a nested run: the fraction `part` of the remaining
+        seconds, and the other limits unchanged.
 
         >>> Budget(seconds=8.0).start().left(0.5).seconds <= 4.0
         True
@@ -186,15 +194,15 @@ class Clock:
         return replace(self.budget, seconds=max(part * self.seconds_left, _LEAST_SECONDS))
 
     def keep_time(self, reading: float, setup: float) -> None:
-        """End `reading` seconds before the limit, which reading the result will take on a machine
-        where the set-up and the first iteration take `setup` seconds.
+        """Reserve `reading` seconds before the limit for reading off the result, as expected on a
+        machine where the set-up and the first iteration take `setup` seconds.
         """
         assert self.budget.seconds is not None
         self.budget = replace(self.budget, seconds=self.budget.seconds - reading)
         self.kept = reading, setup
 
     def first_iteration_ended(self) -> None:
-        """Keep more time for reading the result if the machine has been slower than expected.
+        """Reserve more time for reading off the result if the machine is slower than expected.
 
         >>> clock = Budget(seconds=100.0).start()
         >>> clock.keep_time(reading=2.0, setup=1e-9)  # anything takes longer than that
@@ -212,7 +220,9 @@ class Clock:
 
     @contextmanager
     def paused(self) -> Iterator[None]:
-        """Do not count the time of the block: for loading compiled loops, once per process."""
+        """Context manager that excludes its block from the elapsed time, for loading compiled
+        loops.
+        """
         began = self.seconds
         try:
             yield
@@ -221,7 +231,7 @@ class Clock:
 
     @contextmanager
     def watching(self) -> Iterator[None]:
-        """Let `require_time` and `require_memory` look at this clock in the block."""
+        """Context manager in which `require_time` and `require_memory` use this clock."""
         token = _watching.set(self)
         try:
             yield
@@ -229,7 +239,7 @@ class Clock:
             _watching.reset(token)
 
     def iterations(self, wanted: int) -> int:
-        """The method's own limit or the budget's, whichever is smaller."""
+        """Return the smaller of the method's own iteration limit and that of the budget."""
         limit = self.budget.iterations
         return wanted if limit is None else min(wanted, limit)
 
@@ -239,9 +249,10 @@ _watching: ContextVar[Clock | None] = ContextVar("_watching", default=None)
 
 
 def require_time(what: str, way_out: str) -> None:
-    """Refuse to go on with a set-up once the seconds are over; for long loops, now and then.
+    """Raise an `OutOfTimeError` if the time limit has passed during a set-up; called regularly from
+    long loops.
 
-    Looks at the clock that is `watching`, if any, before its first iteration.
+    Uses the clock that is `watching`, if any, until its first iteration.
 
     >>> with Budget(seconds=1e-9).start().watching():
     ...     require_time("listing the cycles", "use bp")
@@ -258,14 +269,16 @@ budget; give more seconds or use bp
 
 
 def require_memory(needed: int, what: str, way_out: str) -> None:
-    """Refuse a set-up that needs more bytes than the budget of the clock that is `watching`."""
+    """Raise an error if a set-up needs more bytes than the budget of the clock that is
+    `watching`.
+    """
     clock = _watching.get()
     if clock is not None and clock.setting_up:
         clock.budget.require_bytes(needed, what, way_out)
 
 
 def parse_bytes(text: str) -> int:
-    """Read a size such as `500MB`, `2 GB`, `1.5GiB` or plain bytes.
+    """Return the number of bytes of a size such as `500MB`, `2 GB`, `1.5GiB` or plain bytes.
 
     >>> parse_bytes("1.5GiB"), parse_bytes("200 MB"), parse_bytes("64")
     (1610612736, 200000000, 64)
@@ -278,12 +291,12 @@ def parse_bytes(text: str) -> int:
 
 
 def format_bytes(count: int | float) -> str:
-    """A size for people.
+    """Return a size with a suitable unit.
 
     >>> format_bytes(2_100_000), format_bytes(12)
     ('2.1 MB', '12 B')
     """
-    value = float(min(count, 1e300))  # the cost of a plan may be a whole number beyond any float
+    value = float(min(count, 1e300))  # the cost of a plan may be an integer too large for a float
     for unit in ("B", "kB", "MB", "GB", "TB", "PB", "EB"):
         if value < 1000 or unit == "EB":
             break

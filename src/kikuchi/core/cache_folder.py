@@ -1,4 +1,4 @@
-"""The folder of this user for what can be computed again: compiled loops and programs."""
+"""The user's cache folder, for compiled loops and programs."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 
 
 def cache_home() -> Path:
-    """The folder of the package below the one that this system has for caches.
+    """Return the folder of the package inside the system's cache folder.
 
     >>> cache_home().name
     'kikuchi'
@@ -25,9 +25,10 @@ def cache_home() -> Path:
 
 
 def owned_folder(path: Path) -> Path | None:
-    """The folder, made if need be; None if it cannot be written, or if others could write to it.
+    """Create the folder if necessary and return it; None if it is not writable, or writable by
+    others.
 
-    What lies in a folder of compiled code is run, so that it must be the user's own.
+    Compiled code in this folder is executed, so the folder must belong to the user.
     """
     try:
         path.mkdir(mode=0o700, parents=True, exist_ok=True)

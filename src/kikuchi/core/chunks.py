@@ -1,4 +1,4 @@
-"""Items of a `parallel.map` on their way to workers and back: what executors share."""
+"""Chunks of items of a `parallel.map` and their outcomes, shared by all executors."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from kikuchi.core.errors import KikuchiError
 Stopped = Literal["finished", "seconds", "interrupted"]
 
 CHUNK_SECONDS = 0.2  # work in a chunk: a Dask task costs 3 to 5 ms
-TICK = 0.2  # seconds between two looks at the clock
+TICK = 0.2  # seconds between two checks of the clock
 THREAD_LIMITS = (
     "OMP_NUM_THREADS",
     "OPENBLAS_NUM_THREADS",
@@ -30,7 +30,7 @@ _LONGEST_LABEL = 80
 
 
 class Failure(NamedTuple):
-    """An error as texts: not every error survives the way between two processes."""
+    """An error as strings, since not every exception can be sent between processes."""
 
     text: str
     expected: bool
@@ -38,23 +38,23 @@ class Failure(NamedTuple):
 
 
 class Packed(NamedTuple):
-    """A result as the bytes that travel from a worker."""
+    """A pickled result."""
 
     data: bytes
 
 
 class ChunkReport(NamedTuple):
-    """What a worker answers: outcomes of the first items of a chunk, and the seconds they took."""
+    """The report of a worker: outcomes of the first items of a chunk, and the seconds they took."""
 
     outcomes: list[Packed | Failure]
     seconds: float
 
 
 class Job:
-    """The items of one `map` on their way to workers and back.
+    """The items of one `map`, their chunks and their outcomes.
 
-    An executor asks for the numbers of the next items (`next_chunk`), sends them to `run_chunk` in
-    a worker, tells what came back (`arrived`) and hands over the outcomes (`deliver`).
+    An executor takes the indices of the next items (`next_chunk`), sends them to `run_chunk` in a
+    worker, records the report (`record_chunk`) and passes on the outcomes (`deliver`).
     """
 
     def __init__(
@@ -72,9 +72,10 @@ class Job:
         self._seconds_per_item: float | None = None
 
     def next_chunk(self, workers: int) -> list[int]:
-        """Numbers of the next items for one worker: `CHUNK_SECONDS` of work as far as is known.
+        """Return the indices of the next items for one worker: about `CHUNK_SECONDS` of work.
 
-        Until something is measured that is one item, and never more than an equal part of the rest.
+        It is one item until a time has been measured, and never more than an equal share of the
+        remaining items.
         """
         wanted = 1
         if self._seconds_per_item is not None:
@@ -82,17 +83,19 @@ class Job:
         size = max(1, min(wanted, len(self.waiting) // workers))
         return [self.waiting.popleft() for _ in range(min(size, len(self.waiting)))]
 
-    def arrived(
+    def record_chunk(
         self, numbers: Sequence[int], report: ChunkReport
     ) -> list[tuple[int, Packed | Failure]]:
-        """Take the time of a chunk, put back the items it did not reach; answers the others."""
+        """Record the time of a chunk, requeue its unprocessed items, and return the processed
+        ones.
+        """
         done = len(report.outcomes)
         self._seconds_per_item = report.seconds / max(done, 1)
         self.waiting.extendleft(reversed(numbers[done:]))
         return list(zip(numbers, report.outcomes, strict=False))
 
     def deliver(self, number: int, outcome: Any) -> None:
-        """Pass the result of an item on, or raise its error with the item's name."""
+        """Pass on the result of an item, or raise its error with the label of the item."""
         if isinstance(outcome, Packed):
             try:
                 outcome = ForkingPickler.loads(outcome.data)
@@ -129,7 +132,7 @@ def run_chunk(function: Callable[[Any], Any], items: Sequence[Any]) -> ChunkRepo
 
 
 def call(function: Callable[[Any], Any], item: Any) -> Any:
-    """The result of the function, or a `Failure`; a call of sys.exit is one too."""
+    """Return the result of the function, or a `Failure`; a call of sys.exit is also a failure."""
     try:
         return function(item)
     except KikuchiError as error:
@@ -153,5 +156,5 @@ def _unsendable(what: str, error: Exception) -> Failure:
 
 
 def unsendable_chunk(error: Exception) -> ChunkReport:
-    """What a chunk comes to whose function or items cannot be sent to a worker or read there."""
+    """Return the report of a chunk whose function or items cannot be pickled or unpickled."""
     return ChunkReport([_unsendable("function or item", error)], 0.0)

@@ -3,8 +3,8 @@
     with open_cluster("tcp://10.0.0.1:8786") as cluster:
         parallel.map(function, items, executor=cluster)
 
-Every worker must have the same kikuchi installed. A worker that dies costs nothing but time: Dask
-gives its chunks to another one.
+Every worker must have the same version of kikuchi installed. If a worker dies, Dask gives its
+chunks to another one.
 """
 
 from __future__ import annotations
@@ -29,13 +29,13 @@ if TYPE_CHECKING:
     from distributed import Client as Client
     from distributed import Future
 
-_CHUNKS_AHEAD = 2  # given to each worker, so that none waits for the next one
-_PATIENCE = 20  # seconds until a scheduler and a first worker must answer, or a worker comes back
-_LOOK_EVERY = 1.0  # seconds between two looks at how many workers there are
+_CHUNKS_AHEAD = 2  # chunks queued at each worker, so that none is idle
+_PATIENCE = 20  # seconds to wait for a scheduler and a first worker, or for a worker to return
+_LOOK_EVERY = 1.0  # seconds between two counts of the workers
 _LOCAL = "local:"
 _GONE = (
-    "the scheduler of the cluster has gone; start the cluster, then run this again (with --resume, "
-    "where the command has it)"
+    "the scheduler of the cluster is gone; start the cluster, then run this again "
+    "(with --resume if the command has it)"
 )
 
 
@@ -47,11 +47,11 @@ class DaskCluster:
 
     @property
     def workers(self) -> int:
-        """Chunks that the cluster works on at a time: the threads of all its workers."""
+        """Number of chunks processed at a time: the threads of all workers."""
         return max(1, int(sum(self.client.nthreads().values())))
 
     def run(self, job: Job) -> Stopped:
-        """Do the job on the cluster; what nobody waits for any more is cancelled there."""
+        """Run the job on the cluster; chunks that are no longer needed are cancelled."""
         pending: dict[Future, list[int]] = {}
         try:
             return self._work(job, pending)
@@ -75,7 +75,7 @@ class DaskCluster:
             except queue.Empty:
                 watch.look()
             else:
-                for number, outcome in job.arrived(pending.pop(future), _report(future)):
+                for number, outcome in job.record_chunk(pending.pop(future), _report(future)):
                     job.deliver(number, outcome)
             if job.clock.expired and (job.waiting or pending):
                 return "seconds"
@@ -92,14 +92,14 @@ class DaskCluster:
 
 
 class _Watch:
-    """Looks now and then whether a cluster still has workers, and refuses to wait for ever."""
+    """Checks regularly that a cluster still has workers, so that no wait is endless."""
 
     def __init__(self, client: Client) -> None:
         self.client = client
         self.looked = self.seen = time.monotonic()
 
     def look(self) -> None:
-        """Raise an error if the scheduler has gone, or no worker was there for `_PATIENCE` s."""
+        """Raise an error if the scheduler is gone, or if there was no worker for `_PATIENCE` s."""
         now = time.monotonic()
         if now < self.looked + _LOOK_EVERY:
             return
@@ -113,36 +113,40 @@ class _Watch:
         elif now > self.seen + _PATIENCE:
             raise KikuchiError(
                 f"the cluster has had no worker for {_PATIENCE:g} s; start workers for it, then "
-                "run this again (with --resume, where the command has it)"
+                "run this again (with --resume if the command has it)"
             )
 
 
 def _report(future: Future) -> ChunkReport:
-    """The report of a chunk; `run_chunk` raises nothing, so an error here is the cluster's."""
+    """Return the report of a chunk; `run_chunk` does not raise, so an error here is one of the
+    cluster.
+    """
     from distributed import CancelledError, KilledWorker
 
     try:
         report: ChunkReport = future.result()
     except KilledWorker as error:
         raise KikuchiError(
-            "several workers of the cluster ended while they did the same work (not enough "
-            "memory?); give workers more memory, or work without the cluster"
+            "several workers of the cluster died on the same items (not enough memory?); give the "
+            "workers more memory, or run without the cluster"
         ) from error
     except (CancelledError, OSError) as error:  # lost connections are OSErrors
         raise KikuchiError(_GONE) from error
     except Exception as error:
         raise KikuchiError(
-            f"a worker of the cluster cannot do the work ({type(error).__name__}: {error}); "
+            f"a worker of the cluster cannot run the work ({type(error).__name__}: {error}); "
             "install the same kikuchi there"
         ) from error
     return report
 
 
 def _run_capped(function: Callable[[Any], Any], items: Sequence[Any]) -> ChunkReport:
-    """A chunk in a worker, with one thread for each numerical library however it was started."""
+    """Run a chunk in a worker, with one thread per numerical library however the worker was
+    started.
+    """
     from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
 
-    loaded = {"NUMBA_NUM_THREADS"} if "numba" in sys.modules else set()  # it refuses a change then
+    loaded = {"NUMBA_NUM_THREADS"} if "numba" in sys.modules else set()  # fixed by now
     os.environ.update({name: "1" for name in THREAD_LIMITS if name not in loaded})
     with threadpool_limits(1):
         return run_chunk(function, items)
@@ -153,9 +157,9 @@ def _run_capped(function: Callable[[Any], Any], items: Sequence[Any]) -> ChunkRe
 
 @contextmanager
 def shared_with(processes: int | Client | None) -> Iterator[int | None]:
-    """A block whose work is shared by so many processes, or by the workers of a Dask client.
+    """Context manager that distributes work over processes or over the workers of a Dask client.
 
-    Answers the number of processes that `parallel.map` is to be given.
+    Yields the number of processes to pass to `parallel.map`.
 
     >>> with shared_with(2) as count:
     ...     print(count)
@@ -168,16 +172,16 @@ def shared_with(processes: int | Client | None) -> Iterator[int | None]:
             yield None
     else:
         raise KikuchiError(
-            f"processes must be a whole number, None or a Dask client, got {processes!r}"
+            f"processes must be an integer, None or a Dask client, got {processes!r}"
         )
 
 
 @contextmanager
 def open_cluster(address: str) -> Iterator[DaskCluster]:
-    """The cluster at an address such as `tcp://10.0.0.1:8786`, or `local:N`.
+    """Connect to the cluster at an address such as `tcp://10.0.0.1:8786`, or start `local:N`.
 
-    `local:N` starts N workers of one thread on this machine that listen on the loopback interface
-    only and end with the block. A cluster at an address is left running.
+    `local:N` starts N single-threaded workers on this machine, which listen on the loopback
+    interface only and end with the block. A cluster at an address keeps running.
     """
     try:
         import distributed
@@ -208,7 +212,7 @@ def open_cluster(address: str) -> Iterator[DaskCluster]:
                 client.wait_for_workers(1, timeout=_PATIENCE)
             except (OSError, ValueError, TimeoutError) as error:
                 raise KikuchiError(
-                    f"cluster {address}: no scheduler with a worker answers within {_PATIENCE} s; "
+                    f"cluster {address}: no scheduler with a worker responds within {_PATIENCE} s; "
                     "check the address, as in tcp://10.0.0.1:8786, or use local:N"
                 ) from error
         yield DaskCluster(client)
@@ -216,7 +220,9 @@ def open_cluster(address: str) -> Iterator[DaskCluster]:
 
 @contextmanager
 def optional_cluster(address: str | None) -> Iterator[None]:
-    """What an option `--cluster` means: every `map` of the block runs there, if there is one."""
+    """Context manager for the option `--cluster`: every `map` in the block runs on the cluster, if
+    one is given.
+    """
     if address is None:
         yield
         return
@@ -225,7 +231,7 @@ def optional_cluster(address: str | None) -> Iterator[None]:
 
 
 def _check_address(address: str) -> None:
-    """Refuse what is no address before a client waits for it."""
+    """Raise an error for an invalid address before a client waits for it."""
     from distributed.comm.addressing import parse_address, parse_host_port
     from distributed.comm.registry import get_backend
 
@@ -234,21 +240,21 @@ def _check_address(address: str) -> None:
         get_backend(scheme)
         host, port = parse_host_port(location)
         if scheme == "inproc" or not host or not 0 < port < 2**16:
-            raise ValueError("nothing that another process can listen on")
+            raise ValueError("not an address that another process can listen on")
     except ValueError as error:
         raise KikuchiError(
-            f"cluster {address}: this is no address of a scheduler; give one as in "
+            f"cluster {address}: this is not the address of a scheduler; give one such as "
             "tcp://10.0.0.1:8786, or use local:N"
         ) from error
 
 
 def _local_workers(address: str) -> int | None:
-    """How many workers `local:N` asks for; None for any other address."""
+    """Return the number of workers of `local:N`; None for any other address."""
     if not address.startswith(_LOCAL):
         return None
     text = address.removeprefix(_LOCAL)
     if not is_whole(text) or int(text) < 1:
         raise KikuchiError(
-            f"cluster {address}: give a number of workers of at least 1, as in local:4"
+            f"cluster {address}: the number of workers must be at least 1, as in local:4"
         )
     return int(text)

@@ -1,4 +1,4 @@
-"""`njit`: how every loop of the package is compiled, and kept on disk where that is possible."""
+"""`njit`: the decorator that compiles all loops of the package, with an on-disk cache."""
 
 from __future__ import annotations
 
@@ -20,27 +20,27 @@ from kikuchi.core.inner_loops import compile_inner, set_environments
 from kikuchi.core.log import warn_caller
 from kikuchi.core.loop_cache import LoopCache
 
-_WARNED = "KIKUCHI_WARNED_BY"  # the process that warned, so that its workers do not
+_WARNED = "KIKUCHI_WARNED_BY"  # the process that has warned, so that its workers do not
 _unsaid = [True]
 
 
 def njit(
     *, cache: bool, plain_up_to: int = 0, **options: Any
 ) -> Callable[[Callable[..., Any]], Any]:
-    """Numba's `njit`, with a cache on disk that never stands in the way.
+    """Numba's `njit`, with an on-disk cache that falls back to compiling in memory.
 
-    With `plain_up_to`, a loop that is not on disk runs as plain Python on arrays of so many entries
-    together, until `PATIENCE` ends. This is for loops that plan and count: their results are the
-    same either way.
+    With `plain_up_to`, a loop that is not cached runs as plain Python on arrays of at most this
+    many entries in total, until `PATIENCE` is used up. This is for loops that plan and count, whose
+    results do not depend on compilation.
 
-    Where no folder can be written, loops are compiled in each process, after one warning. An index
-    on disk that cannot be read, such as that of a version with other types, counts as empty.
+    If no folder is writable, loops are compiled in each process, after one warning. An unreadable
+    index on disk, such as one written by a version with other types, is treated as empty.
 
-    A loop that may reorder sums becomes part of every loop that calls it. Left apart, it would be
-    optimised once by itself and once more within its caller, with other last digits, and the
-    process that compiles would run the first form where those that load it run the second. What a
-    loop does not ask for it does not get: Numba would hand `fastmath` and `forceinline` of the
-    loop that happens to be compiled first down to all that it calls, and keep them so on disk.
+    A loop that may reorder sums is inlined into every loop that calls it. Otherwise it would be
+    optimised once by itself and once within its caller, with different last digits, and a process
+    that compiles it would run the first form while processes that load it run the second. A loop
+    has only the flags that it declares: Numba would pass `fastmath` and `forceinline` of the loop
+    that is compiled first on to all loops that it calls, and cache them so.
 
     A loop whose name begins with `_` is compiled for other loops only (`core.inner_loops`); called
     from Python it is compiled once more.
@@ -64,7 +64,7 @@ def njit(
         if cache:
             try:
                 loop._cache = LoopCache(function)
-            except RuntimeError:  # Numba has found no folder
+            except RuntimeError:  # Numba has no cache folder
                 _warn_once()
         return loop
 
@@ -74,13 +74,14 @@ def njit(
 _PLANNED = 15_000  # entries of arrays: a model of some hundred variables
 
 planner = njit(cache=True, error_model="numpy", plain_up_to=_PLANNED)
-"""How loops are compiled that plan the work of others. Most models are planned once, for less time
-than it takes to compile one of these loops.
+"""Decorator of loops that plan the work of others. Most models are planned once, in less time than
+it takes to compile one of these loops.
 """
 
 
 def _without_values(args: Any, kws: Any) -> tuple[Any, Any]:
-    """Types of arguments of a call from another loop, whole numbers without their values.
+    """Return the argument types of a call from another loop, with integer literals as plain
+    integers.
 
     Numba would compile a loop again for every constant that it is called with.
     """
@@ -99,18 +100,18 @@ class Loop(CPUDispatcher):  # type: ignore[misc]
 
     @property
     def keeps_inner(self) -> bool:
-        """Whether the form for callers among loops is kept on disk."""
+        """Whether the form that other loops inline is cached on disk."""
         return isinstance(self._cache, LoopCache)
 
     def get_call_template(self, args: Any, kws: Any) -> Any:
-        """What a caller among loops needs to know, having compiled this loop for it."""
+        """Compile this loop for a calling loop, and return Numba's call template."""
         args, kws = _without_values(args, kws)
         if self.is_inner:
             compile_inner(self, tuple(self._compiler.fold_argument_types(args, kws)[1]))
         return super().get_call_template(args, kws)
 
     def add_overload(self, result: Any) -> None:
-        """Take a compiled form, and give it the environments of the loops within it."""
+        """Add a compiled form, and give it the environments of the loops that it contains."""
         super().add_overload(result)
         if result.metadata is not None:  # compiled here, not loaded
             set_environments(result)
@@ -125,7 +126,7 @@ class Loop(CPUDispatcher):  # type: ignore[misc]
         return super().__call__(*args, **kwargs)
 
     def _waits(self, args: tuple[Any, ...]) -> bool:
-        """Whether the loop is better not compiled for these arguments."""
+        """Whether to run the loop as plain Python for these arguments."""
         if not self.plain_up_to and compiles_when_needed():
             return False
         on_disk = isinstance(self._cache, LoopCache) and self._cache.is_kept()
@@ -133,7 +134,7 @@ class Loop(CPUDispatcher):  # type: ignore[misc]
 
 
 class _CompilingListener(event.Listener):  # type: ignore[misc]
-    """Hears of every compilation; `LoopCache` counts loading from disk."""
+    """Listener for every compilation; `LoopCache` counts loading from disk."""
 
     def on_start(self, event: Any) -> None:
         COMPILING.begin()
@@ -146,7 +147,8 @@ event.register("numba:compile", _CompilingListener())
 
 
 class LoopTimes(event.Listener):  # type: ignore[misc]
-    """The CPU seconds of each loop that was compiled, without loops within it, and its forms.
+    """CPU seconds of each compiled loop, without those of the loops that it calls, and its number
+    of forms.
 
     >>> with measured_loops() as times:
     ...     njit(cache=False)(lambda x: 2 * x)(3)
@@ -158,14 +160,14 @@ class LoopTimes(event.Listener):  # type: ignore[misc]
     def __init__(self) -> None:
         self.seconds: defaultdict[str, float] = defaultdict(float)
         self.forms: Counter[str] = Counter()
-        self._open: list[tuple[float, float]] = []  # when it began, and the seconds of those within
+        self._open: list[tuple[float, float]] = []  # start, nested seconds
 
     def on_start(self, event: Any) -> None:
-        """A compilation begins."""
+        """Handle the start of a compilation."""
         self._open.append((time.process_time(), 0.0))
 
     def on_end(self, event: Any) -> None:
-        """The compilation that began last ends."""
+        """Handle the end of the innermost compilation."""
         began, within = self._open.pop()
         taken = time.process_time() - began
         function = event.data["dispatcher"].py_func
@@ -179,7 +181,7 @@ class LoopTimes(event.Listener):  # type: ignore[misc]
 
 @contextmanager
 def measured_loops() -> Iterator[LoopTimes]:
-    """Measure every compilation within."""
+    """Context manager that measures every compilation in its block."""
     times = LoopTimes()
     with event.install_listener("numba:compile", times):
         yield times
@@ -189,18 +191,20 @@ def _warn_once() -> None:
     if os.environ.setdefault(_WARNED, str(os.getpid())) == str(os.getpid()) and _unsaid:
         _unsaid.clear()
         warn_caller(
-            "compiled loops cannot be kept on disk, so that every start compiles them again; set "
-            "NUMBA_CACHE_DIR to a folder that can be written",
+            "compiled loops cannot be cached on disk, so every process compiles them again; set "
+            "NUMBA_CACHE_DIR to a writable folder",
         )
 
 
 def _defer_blas() -> None:
     """Load Numba's array functions without SciPy's linear algebra, a quarter of the start-up.
 
-    On loading its first compiled loop Numba imports `scipy.linalg` only to see whether it is
-    there. The check is left out here; a loop that does use BLAS still imports it when compiled.
+    When it loads its first compiled loop, Numba imports `scipy.linalg` only to check that it is
+    installed. This check is skipped; a loop that uses BLAS still imports it when it is compiled.
     """
-    with suppress(ImportError, AttributeError):  # another version of Numba: only the time is lost
+    with suppress(
+        ImportError, AttributeError
+    ):  # another version of Numba: only the time saving is lost
         from numba.np import linalg
 
         module: Any = linalg

@@ -1,4 +1,6 @@
-"""Whether loops are compiled, and how long that has taken: no clock counts it, the user is told."""
+"""Whether loops are compiled, and the time this has taken, which is announced and excluded from
+time limits.
+"""
 
 from __future__ import annotations
 
@@ -14,15 +16,15 @@ import numpy as np
 from kikuchi.core.log import logger
 
 _LOG = logger("compiling")
-SAID_AFTER = 1.0  # seconds of compiling before the user is told
+SAID_AFTER = 1.0  # seconds of compiling before the user is notified
 NOTICE = (
-    "kikuchi: compiling loops (once: they are kept on disk), mostly for 5 to 40 seconds. "
-    "Time limits do not count it. `kikuchi warm-up` compiles all of them beforehand."
+    "kikuchi: compiling loops (once: they are cached on disk), usually for 5 to 40 seconds, which "
+    "time limits do not include. Run `kikuchi warm-up` to compile all of them beforehand."
 )
-AGAIN_NOTICE = "kikuchi: compiling further loops (once), mostly for 2 to 20 seconds."
+AGAIN_NOTICE = "kikuchi: compiling more loops (once), usually for 2 to 20 seconds."
 PROGRAMS_NOTICE = (
-    "kikuchi: compiling JAX programs (once for data of this shape: they are kept on disk), mostly "
-    "for 2 to 15 seconds. Time limits do not count it."
+    "kikuchi: compiling JAX programs (once for data of this shape: they are cached on disk), "
+    "usually for 2 to 15 seconds, which time limits do not include."
 )
 
 
@@ -37,10 +39,10 @@ _patient: ContextVar[Patient] = ContextVar("patient", default="planners")
 
 @contextmanager
 def interpreted(wanted: bool = True) -> Iterator[None]:
-    """Decide for everything within whether loops run as plain Python, without compiling anything.
+    """Context manager in which loops run as plain Python, without compilation.
 
-    For work so small that compiling, or even loading what was compiled, would take far longer. The
-    outermost decision holds: what is small within large work runs compiled, as the rest does.
+    For work so small that compiling, or even loading compiled loops, would take far longer. The
+    outermost context decides: a small part of large work runs compiled, like the rest.
 
     >>> from kikuchi.core.compiled import njit
     >>> twice = njit(cache=False)(lambda x: 2 * x)
@@ -62,7 +64,7 @@ def interpreted(wanted: bool = True) -> Iterator[None]:
 
 @contextmanager
 def everything_compiled() -> Iterator[None]:
-    """Compile every loop that is called within, also one that small work would run as Python.
+    """Context manager in which every loop that is called is compiled, even for small work.
 
     >>> with everything_compiled(), interpreted():
     ...     is_interpreted()
@@ -78,10 +80,10 @@ def everything_compiled() -> Iterator[None]:
 
 @contextmanager
 def patient() -> Iterator[None]:
-    """Run loops within as plain Python as long as they are not on disk and `PATIENCE` lasts.
+    """Context manager in which uncached loops run as plain Python until `PATIENCE` is used up.
 
-    For work that takes some milliseconds of plain Python: less than loading a loop, and far less
-    than compiling it, but more than running it. An outer decision holds.
+    For work that takes a few milliseconds in plain Python: less than loading a loop, far less than
+    compiling it, but more than running it compiled. An outer context takes precedence.
 
     >>> with patient():
     ...     is_interpreted(), compiles_when_needed()
@@ -99,7 +101,7 @@ def patient() -> Iterator[None]:
 
 
 def compiles_when_needed() -> bool:
-    """Whether a loop that is not on disk would be compiled at present, whatever its arguments.
+    """Return whether an uncached loop would be compiled now, whatever its arguments.
 
     >>> compiles_when_needed()
     True
@@ -108,7 +110,7 @@ def compiles_when_needed() -> bool:
 
 
 def is_interpreted() -> bool:
-    """Whether loops run as plain Python at present.
+    """Return whether loops currently run as plain Python.
 
     >>> is_interpreted()
     False
@@ -117,11 +119,11 @@ def is_interpreted() -> bool:
 
 
 class Patience:
-    """The seconds that loops may run as plain Python in this process before they are compiled.
+    """The time that loops may run as plain Python in this process before they are compiled.
 
-    A loop whose results do not depend on how it is run, such as one that counts and sorts, runs as
-    plain Python on small arguments as long as it is not on disk. Once these runs have taken `limit`
-    seconds together, compiling pays. At most twice the least possible time is spent this way.
+    A loop whose results do not depend on compilation, such as one that counts and sorts, runs as
+    plain Python on small arguments while it is not cached. Once these runs have taken `limit`
+    seconds in total, loops are compiled. The total time is then at most twice the minimum.
 
     >>> patience = Patience(limit=1.0)
     >>> patience.allows((np.zeros(3), (np.zeros(4), 5)), entries=7)
@@ -135,8 +137,8 @@ class Patience:
         self.spent = 0.0
 
     def allows(self, arguments: tuple[Any, ...], entries: int) -> bool:
-        """Whether a loop may run on these arguments, arrays of at most so many entries; within
-        `patient` any arguments will do.
+        """Return whether a loop may run on these arguments, arrays of at most `entries` entries in
+        total; within `patient`, on any arguments.
         """
         how = _patient.get()
         if how == "never" or self.spent >= self.limit:
@@ -145,7 +147,7 @@ class Patience:
 
     @contextmanager
     def running(self) -> Iterator[None]:
-        """Run as plain Python within, and count the seconds."""
+        """Context manager that runs loops as plain Python and counts the seconds."""
         begin = time.thread_time()
         token = _interpreted.set(True)
         try:
@@ -157,23 +159,23 @@ class Patience:
 
 
 def _entries(value: Any) -> int:
-    """Entries of all arrays among some arguments."""
+    """Return the total number of entries of all arrays among the arguments."""
     if isinstance(value, tuple):
         return sum(map(_entries, value))
     return value.size if isinstance(value, np.ndarray) else 0
 
 
 PATIENCE = Patience(limit=4.0)
-"""Of this process; `core.compiled` uses it."""
+"""The instance of this process, used by `core.compiled`."""
 
 
 class CompilingTime:
-    """The seconds that compiling and loading have taken so far, nested ones counted once.
+    """Seconds spent on compiling and loading so far, with nested compilations counted once.
 
-    `tell` is called with a line of text, when compiling has taken a second, and prints it to
-    standard error; None for silence. `told` says that it was called; it is called once more after
-    `renew`. Loading loops from disk is counted without a word: a quarter of a second where a
-    process runs its first loop.
+    `tell` is called with a line of text when compiling has taken a second; the default prints it to
+    standard error, and None is silent. `told` is True after this call; `renew` allows one more.
+    Loading loops from disk is counted without an announcement: it takes a quarter of a second when
+    a process runs its first loop.
 
     >>> taken = CompilingTime()
     >>> taken.begin(); taken.begin(); taken.end(); taken.end()
@@ -183,7 +185,7 @@ class CompilingTime:
 
     def __init__(self) -> None:
         self.seconds = 0.0
-        self.loading = 0.0  # the part of it that went into loading
+        self.loading = 0.0  # the part of it spent on loading
         self.loops = 0  # that were compiled
         self.programs = 0
         self.tell: Callable[[str], None] | None = _print_notice
@@ -195,13 +197,13 @@ class CompilingTime:
         self._began = 0.0
 
     def begin(self) -> None:
-        """A compilation begins, perhaps within another."""
+        """Record the start of a compilation, possibly nested."""
         if self._depth == 0:
             self._began = time.perf_counter()
         self._depth += 1
 
     def end(self, *, loaded: bool = False) -> None:
-        """The compilation that began last ends; `loaded`: the loop was found on disk."""
+        """Record the end of the innermost compilation; `loaded` if the loop came from disk."""
         self._depth -= 1
         current = time.perf_counter() - self._began
         if self._depth == 0:
@@ -217,32 +219,34 @@ class CompilingTime:
             _LOG.info("compiled loops for %.1f s so far", self.compiled)
 
     def add(self, seconds: float, *, loaded: bool = False) -> None:
-        """Count a program that was compiled elsewhere, or loaded."""
+        """Add the time of a program that was compiled elsewhere, or loaded."""
         self.seconds += seconds
         self.loading += seconds if loaded else 0.0
         self.programs += not loaded
 
     def say(self, text: str) -> None:
-        """Tell the user, once since `renew`."""
+        """Notify the user, once since `renew`."""
         if self.tell is not None and not self._said:
             self.told = self._said = True
             self.tell(text)
 
     def renew(self) -> None:
-        """The user's program calls another function: it has perhaps printed since the last line."""
+        """Allow another announcement; called for each public call, since other output may have
+        followed the last one.
+        """
         if self._depth == 0:
             self._said, self._renewed_at = False, self.compiled
 
     @property
     def busy(self) -> bool:
-        """Whether something is being compiled or loaded at present."""
+        """Whether something is being compiled or loaded now."""
         return self._depth > 0 or self.in_program
 
     @property
     def compiled(self) -> float:
-        """The seconds without those of loading."""
+        """Seconds without those of loading."""
         return self.seconds - self.loading
 
 
 COMPILING = CompilingTime()
-"""Of this process; `core.compiled` keeps it."""
+"""The instance of this process, updated by `core.compiled`."""

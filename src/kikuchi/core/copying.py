@@ -1,7 +1,7 @@
-"""Copies within compiled loops.
+"""Copying of arrays inside compiled loops.
 
-Numba's own `x[a:b] = y` compares the shapes and can word an error about them: a second or two of
-compiling for each kind of array, where this loop takes a twentieth of one.
+Numba's own `x[a:b] = y` checks the shapes and contains the code for an error about them, which
+takes a second or two to compile for each array type. This loop takes a twentieth of a second.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from kikuchi.core.compiled import njit
 
 @njit(cache=True, error_model="numpy")
 def copy_into(target: Any, at: int, source: Any, low: int, count: int) -> None:
-    """target[at:at + count] = source[low:low + count] of two lists that do not overlap.
+    """Set target[at:at + count] = source[low:low + count] for two arrays that do not overlap.
 
     >>> x = np.zeros(4)
     >>> copy_into(x, 1, np.array([5.0, 6.0, 7.0]), 1, 2)
@@ -29,7 +29,7 @@ def copy_into(target: Any, at: int, source: Any, low: int, count: int) -> None:
 
 @njit(cache=True, error_model="numpy")
 def copy_matrix(target: Any, source: Any) -> None:
-    """The first rows and columns of `target` become those of `source`.
+    """Copy `source` into the first rows and columns of `target`.
 
     >>> x = np.zeros((2, 2))
     >>> copy_matrix(x, np.array([[1.0, 2.0], [3.0, 4.0]]))

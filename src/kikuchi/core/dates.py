@@ -1,4 +1,4 @@
-"""Dates of rows: recognised in a column of texts, checked to be regular, and continued."""
+"""Dates of rows: parsed from a column of strings, checked for regularity, and extrapolated."""
 
 from __future__ import annotations
 
@@ -23,27 +23,27 @@ _QUARTER = re.compile(r"(\d{4})-?[Qq]([1-4])")
 _YEAR = re.compile(r"[12]\d{3}")
 _LOCAL = re.compile(r"(\d{1,2})([/.-])(\d{1,2})\2(\d{4})")
 _DAY = 86400
-_MOST_GAPS = 20  # steps per row on average: above, the dates are irregular
+_MOST_GAPS = 20  # average steps per row; above this, the dates are irregular
 _UNITS = {1: "second", 60: "minute", 3600: "hour", _DAY: "day", 7 * _DAY: "week"}
 
 
 @dataclass(frozen=True)
 class DateIndex:
-    """The dates of regular steps: the first one, the step and how many there are.
+    """Regularly spaced dates: the first date, the step and the number of steps.
 
-    `step` counts units: months ("M"), business days ("B") or seconds ("s").
+    `step` is a number of units: months ("M"), business days ("B") or seconds ("s").
     """
 
     style: Style
     unit: Literal["M", "B", "s"]
     step: int
     first: int
-    day: int  # of the month, where the unit is months; 31 is its last day
+    day: int  # day of the month, if the unit is months; 31 is the last day
     count: int
 
     @property
     def name(self) -> str:
-        """What a step is: day, month, 15 minutes.
+        """Name of the step: day, month, 15 minutes.
 
         >>> read_dates(["2020-01", "2020-02", "2020-04"])[0].name
         'month'
@@ -57,7 +57,7 @@ class DateIndex:
         return _UNITS[size] if self.step == size else f"{self.step // size} {_UNITS[size]}s"
 
     def times(self, start: int = 0, count: int | None = None) -> NDArray[Any]:
-        """The dates from step `start` on, as datetime64."""
+        """Return the dates from step `start` on, as datetime64."""
         steps = np.arange(start, start + (self.count if count is None else count))
         if self.unit == "B":
             epoch = np.datetime64(0, "D")
@@ -72,7 +72,7 @@ class DateIndex:
         return np.asarray(days, dtype="M8[s]")
 
     def labels(self, start: int = 0, count: int | None = None) -> list[str]:
-        """The dates from step `start` on, written as those that were read.
+        """Return the dates from step `start` on, in the format of the dates that were read.
 
         >>> read_dates(["2020-01-31", "2020-02-29", "2020-03-31"])[0].labels(3, 2)
         ['2020-04-30', '2020-05-31']
@@ -86,7 +86,8 @@ class DateIndex:
 
 
 def looks_like_date(word: str) -> bool:
-    """Whether a text may be a date: ISO, with or without a time, a month, a quarter or D/M/Y.
+    """Return whether a string may be a date: ISO with or without a time, a month, a quarter or
+    D/M/Y.
 
     >>> [looks_like_date(word) for word in ("2020-01-31", "2020-03", "31/12/2020", "2020", "x")]
     [True, True, True, False, False]
@@ -97,14 +98,17 @@ def looks_like_date(word: str) -> bool:
 def read_dates(
     words: Sequence[str], *, place: str = "the dates", lines: Sequence[int] | None = None
 ) -> tuple[DateIndex, Ints]:
-    """Regular dates, and the step at which each row is.
+    """Return the regular dates and the step of each row.
 
     Parameters
     ----------
-    words : the dates of the rows: ISO dates with or without a time of day, months (2020-03),
-        quarters (2020-Q1), years, or D/M/Y and M/D/Y where a day above 12 says which.
-    place : where they are, for messages.
-    lines : the line of each row in its file, for messages.
+    words : Sequence[str]
+        The dates of the rows: ISO dates with or without a time of day, months (2020-03), quarters
+        (2020-Q1), years, or D/M/Y and M/D/Y if a day above 12 shows which.
+    place : str, default "the dates"
+        Their location, for messages.
+    lines : Sequence[int], optional
+        The line of each row in its file, for messages.
 
     >>> index, steps = read_dates(["2021-03-01", "2021-03-02", "2021-03-05"])
     >>> index.name, index.count, steps.tolist()
@@ -128,7 +132,7 @@ def read_dates(
             ) from None
         styles.add(style)
     if len(styles - {"day", "time"}) > (0 if styles & {"day", "time"} else 1):
-        raise DataError(f"{place}: dates are written in different ways ({', '.join(styles)})")
+        raise DataError(f"{place}: the dates have different formats ({', '.join(styles)})")
     wrong = np.flatnonzero(np.diff(seconds) <= 0)
     if len(wrong):
         row = int(wrong[0]) + 1
@@ -138,7 +142,9 @@ def read_dates(
 
 
 def _local_order(words: Sequence[str], place: str) -> str:
-    """Whether dates with slashes or dots are "dmy" or "mdy"; refused where nothing tells."""
+    """Return whether dates with slashes or dots are "dmy" or "mdy"; raise an error if this is
+    ambiguous.
+    """
     found = [match for word in words if (match := _LOCAL.fullmatch(word))]
     if not found:
         return ""
@@ -153,7 +159,7 @@ def _local_order(words: Sequence[str], place: str) -> str:
 
 
 def _instant(word: str, local: str) -> tuple[str, Style]:
-    """A date in ISO form, and how it was written; ValueError if it is none."""
+    """Return a date in ISO form and its format; raise ValueError if it is not a date."""
     if match := _ISO.fullmatch(word):
         return word.rstrip("Z"), "time" if match[4] else "day"
     if match := _QUARTER.fullmatch(word):
@@ -173,7 +179,7 @@ def _regular(seconds: Ints, style: Style, place: str) -> tuple[DateIndex, Ints]:
     times = seconds.astype("M8[s]")
     days = times.astype("M8[D]")
     if len(seconds) < 2:
-        raise DataError(f"{place}: one date alone has no step; give at least two rows")
+        raise DataError(f"{place}: a single date has no step; give at least two rows")
     if (days == times).all():
         months = days.astype("M8[M]").astype(np.int64)
         of_month = (days - days.astype("M8[M]").astype("M8[D]")).astype(np.int64) + 1
@@ -189,7 +195,7 @@ def _regular(seconds: Ints, style: Style, place: str) -> tuple[DateIndex, Ints]:
 
 
 def _ends_at_weekends(days: NDArray[Any]) -> bool:
-    """Whether rows go over a weekend without being in it."""
+    """Return whether the rows skip weekends."""
     weeks = (days.astype(np.int64) + 3) // 7  # the first day, 1970-01-01, was a Thursday
     return bool(weeks[-1] > weeks[0])
 

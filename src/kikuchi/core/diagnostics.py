@@ -1,8 +1,8 @@
-"""How far to trust the average of a Markov chain: split R-hat and effective sample size.
+"""Diagnostics of Markov chain averages: split R-hat and effective sample size.
 
-Both look at several chains, each cut in half, so that a drift inside a chain shows as well as a
-difference between chains. With m halves of n draws, W the mean of the variances in the halves and
-B / n the variance of their means, the pooled variance is V = (n - 1) / n W + B / n.
+Both compare several chains, each split in half, so that a drift within a chain is detected as well
+as a difference between chains. With m halves of n draws, W the mean of the variances in the halves
+and B / n the variance of their means, the pooled variance is V = (n - 1) / n W + B / n.
 """
 
 from __future__ import annotations
@@ -17,9 +17,10 @@ MIN_DRAWS = 4
 
 
 def split_rhat(draws: ArrayLike) -> Array:
-    """sqrt(V / W) of draws shaped (chains, draws, ...); near 1 when the chains agree.
+    """Return sqrt(V / W) of draws shaped (chains, draws, ...), which is near 1 if the chains agree.
 
-    Where nothing ever moves it is 1 if all halves agree and infinite if they differ.
+    If all draws of each half are equal, it is 1 where the halves agree and infinite where they
+    differ.
 
     >>> float(split_rhat(np.tile([0.0, 1.0], (4, 50))[..., None]).round(2)[0])
     0.99
@@ -32,12 +33,12 @@ def split_rhat(draws: ArrayLike) -> Array:
 
 
 def effective_sample_size(draws: ArrayLike) -> Array:
-    """Number of independent draws worth as much as these, of draws shaped (chains, draws, ...).
+    """Return the number of independent draws equivalent to draws shaped (chains, draws, ...).
 
     m n / tau with tau = -1 + 2 sum_k P_k, where P_k is the sum of the autocorrelations at lags
     2k and 2k + 1, pooled over the halves, taken while positive and made non-increasing (Geyer's
     initial monotone sequence). Antithetic chains can exceed the number of draws; the excess is
-    limited to a factor log10(m n). Where nothing ever moves it is the number of draws.
+    limited to a factor log10(m n). If all draws are equal, it is the number of draws.
 
     >>> rng = np.random.default_rng(0)
     >>> 3000 < float(effective_sample_size(rng.normal(size=(4, 1000)))) < 5000
@@ -78,7 +79,7 @@ def _halves(draws: ArrayLike) -> Array:
 
 
 def _variances(halves: Array) -> tuple[Array, Array]:
-    """W, the mean variance in the halves, and V, the pooled estimate."""
+    """Return W, the mean variance within the halves, and V, the pooled estimate."""
     n = halves.shape[1]
     within = halves.var(axis=1, ddof=1).mean(axis=0)
     between = halves.mean(axis=1).var(axis=0, ddof=1)
@@ -86,7 +87,9 @@ def _variances(halves: Array) -> tuple[Array, Array]:
 
 
 def _correlation(centred: Array, lag: int, within: Array, pooled: Array) -> Array:
-    """Autocorrelation at one lag, pooled over the halves: 1 - (W - autocovariance) / V."""
+    """Return the autocorrelation at one lag, pooled over the halves: 1 - (W - autocovariance) /
+    V.
+    """
     m, n = centred.shape[:2]
     products = np.einsum("mtk,mtk->k", centred[:, : n - lag], centred[:, lag:])
     return np.asarray(1.0 - (within - products / (m * n)) / pooled)

@@ -1,4 +1,4 @@
-"""Divergences between non-negative measures, and the projection that lowers them.
+"""Divergences between non-negative measures, and projections that minimise them.
 
 Measures are arrays of any equal shape; they need not sum to 1.
 
@@ -22,7 +22,8 @@ _LIMIT = 1e-4  # nearer to alpha = 0 or 1 the expansion about the limit is used
 def kl_divergence(p: ArrayLike, q: ArrayLike) -> float:
     """KL(p || q) = sum p log(p / q) + sum (q - p), extended to measures of any mass.
 
-    0 log 0 is 0; infinite when p has mass where q has none. Never negative, and 0 only for p = q.
+    0 log 0 is 0. The divergence is infinite if p has mass where q has none, never negative, and 0
+    only for p = q.
 
     `p` and `q` are weights in arrays of the same shape.
 
@@ -36,7 +37,7 @@ def kl_divergence(p: ArrayLike, q: ArrayLike) -> float:
         return math.inf
     both = p > 0
     ratio = log(q[both]) - log(p[both])
-    # p (r - 1 - log r) with r = q / p, so that nothing cancels where p is near q.
+    # p (r - 1 - log r) with r = q / p avoids cancellation where p is near q.
     return float(np.sum(p[both] * (np.expm1(ratio) - ratio)) + np.sum(q[~both]))
 
 
@@ -80,7 +81,7 @@ def alpha_divergence(p: ArrayLike, q: ArrayLike, alpha: float) -> float:
 
 
 def _near_limit(base: Array, ratio: Array, small: float) -> float:
-    """The alpha-divergence near a limit, with error of order small^2.
+    """Return the alpha-divergence near a limit, with an error of order small^2.
 
     With P = base e^r, r = log(P / base) and alpha = 1 - small the sum of
     base (alpha (e^r - 1) - (e^(alpha r) - 1)) / (alpha small) is KL(P || base) to first order plus
@@ -99,16 +100,17 @@ def alpha_projection(
     tol: float = 1e-12,
     max_iter: int = 10_000,
 ) -> tuple[list[Array], bool]:
-    """A product of marginals that is a stationary point of D_alpha(p || .), and whether it was met.
+    """Return a product of marginals that is a stationary point of D_alpha(p || .), and whether the
+    iteration converged.
 
-    q <- proj[p^alpha q^(1 - alpha)], proj being the nearest product in KL, which has the
-    same marginals. The map moves by alpha to first order, so that small alpha is slow; alpha = 0
-    would leave q where it is and is refused (naive mean field, the method `mf`, is its limit). The
-    iteration is a heuristic without guarantee; alpha beyond (0, 2) rarely settles.
+    q <- proj[p^alpha q^(1 - alpha)], where proj is the nearest product in KL, which has the same
+    marginals. To first order the step is proportional to alpha, so a small alpha is slow; alpha = 0
+    would not change q and raises an error (naive mean field, the method `mf`, is the limit). The
+    iteration is a heuristic without guarantee; outside (0, 2) it rarely converges.
 
     `p` is a table with one axis for each variable; q starts uniform, or at `start`.
 
-    `alpha` is the order; the iteration ends when no marginal moves more than `tol`, or after
+    `alpha` is the order; the iteration ends when no marginal changes by more than `tol`, or after
     `max_iter`.
 
     >>> q, met = alpha_projection([[0.4, 0.1], [0.1, 0.4]], 1.0)
@@ -117,7 +119,7 @@ def alpha_projection(
     """
     table = np.asarray(p, dtype=np.float64)
     if table.ndim == 0 or not np.all(np.isfinite(table)) or table.min() < 0 or table.max() == 0:
-        raise ModelError("alpha_projection needs a table of finite weights >= 0, not all 0")
+        raise ModelError("alpha_projection needs a table of finite non-negative weights, not all 0")
     if alpha == 0 or not math.isfinite(alpha):
         raise ModelError(
             f"alpha must be finite and not 0, got {alpha}; its limit 0 is naive mean field, mf"
@@ -140,7 +142,7 @@ def alpha_projection(
 
 
 def _projected(log_p: Array, q: list[Array], alpha: float) -> list[Array]:
-    """Marginals of p^alpha q^(1 - alpha); a zero of p or q stays one."""
+    """Return the marginals of p^alpha q^(1 - alpha); zeros of p or q remain zero."""
     log_q = np.zeros(log_p.shape)
     for axis, marginal in enumerate(q):
         shape = [1] * log_p.ndim
@@ -160,5 +162,5 @@ def _measures(p: ArrayLike, q: ArrayLike) -> tuple[Array, Array]:
         raise ModelError(f"a divergence needs equal shapes, got {x.shape} and {y.shape}")
     for name, z in (("p", x), ("q", y)):
         if z.size and not (np.all(np.isfinite(z)) and z.min() >= 0):
-            raise ModelError(f"a divergence needs finite weights >= 0; {name} has others")
+            raise ModelError(f"a divergence needs finite non-negative weights; {name} has others")
     return x, y

@@ -1,6 +1,6 @@
-"""The errors that kikuchi raises on purpose.
+"""The errors that kikuchi raises.
 
-Every one of them is a `KikuchiError` whose text is one line: what was found, where, and what to do.
+Each is a `KikuchiError` with a one-line message: what was found, where, and what to do.
 The command line prints that line and exits with 2; a traceback is always a bug.
 """
 
@@ -12,12 +12,12 @@ from os import PathLike, fspath
 
 from kikuchi.core.text import one_line
 
-_MOST_NAMES = 40  # in a list of what is known
-_LONGEST = 2000  # characters of a message, which may repeat what a file holds
+_MOST_NAMES = 40  # in a list of known names
+_LONGEST = 2000  # characters of a message, which may quote the content of a file
 
 
 class KikuchiError(Exception):
-    """Base of all errors that a user can cause and mend; its text is one line."""
+    """Base class of all errors that a user can cause and correct; the message is one line."""
 
     def __init__(self, message: str = "") -> None:
         text = message if message.isprintable() else one_line(message)
@@ -26,11 +26,11 @@ class KikuchiError(Exception):
 
 
 class ModelError(KikuchiError, ValueError):
-    """A model that is not one: wrong sizes, negative entries, unknown variables."""
+    """An invalid model: wrong sizes, negative entries, unknown variables."""
 
 
 class FormatError(ModelError):
-    """A file that cannot be read, with the place where reading stopped.
+    """A file that cannot be parsed, with the line where parsing stopped.
 
     >>> print(FormatError("a.uai", 3, "found 'x'", "expected a whole number"))
     a.uai, line 3: found 'x'; expected a whole number
@@ -50,34 +50,34 @@ class FormatError(ModelError):
 
 
 class DataError(KikuchiError, ValueError):
-    """Rows of data that cannot be read, or do not fit the model."""
+    """Data that cannot be read, or do not fit the model."""
 
 
 class MissingModelFileError(FileNotFoundError, FormatError):
-    """A file of a model that does not exist."""
+    """A model file that does not exist."""
 
     __init__ = FormatError.__init__
     __reduce__ = FormatError.__reduce__
 
 
 class MissingDataFileError(FileNotFoundError, DataError):
-    """A file of data that does not exist."""
+    """A data file that does not exist."""
 
 
 class EvidenceError(KikuchiError, ValueError):
-    """Evidence about an unknown variable or state, or of a kind that a method cannot use."""
+    """Evidence for an unknown variable or state, or of a kind that the method does not support."""
 
 
 class ImpossibleEvidenceError(EvidenceError):
-    """The model gives no state a positive weight (with this evidence): Z = 0."""
+    """No joint state has a positive weight given the evidence: Z = 0."""
 
 
 class MethodError(KikuchiError, ValueError):
-    """An unknown method or option, or a value that the option does not take."""
+    """An unknown method or option, or an invalid value of an option."""
 
 
 class StartError(MethodError):
-    """A run cannot go on from the result that was given as its start."""
+    """A result that cannot be used as the start of a run."""
 
 
 class UnknownOptionError(MethodError, TypeError):
@@ -85,25 +85,27 @@ class UnknownOptionError(MethodError, TypeError):
 
 
 class BudgetError(KikuchiError):
-    """The work asked for needs more memory or time than the budget allows."""
+    """Work that needs more memory or time than the budget allows."""
 
 
 class OutOfTimeError(BudgetError):
-    """Raised where a set-up takes longer than the seconds of the budget."""
+    """A set-up that takes longer than the time limit."""
 
 
 class MissingExtraError(KikuchiError, ImportError):
-    """A part of kikuchi whose optional packages are not installed."""
+    """A feature whose optional packages are not installed."""
 
 
 def suggestion(word: str, known: Iterable[str]) -> str:
-    """A hint after an unknown word: the nearest known one if any, then all of them.
+    """Return a hint for an unknown name: the nearest known name, if any, then all of them.
 
     >>> suggestion("dampin", ["damping", "tol"])
     "did you mean 'damping'? known: damping, tol"
     """
     names = list(known)
-    alike = 0.5 if len(word) < 4 else 0.6  # half of two or three letters are one slip of a finger
+    alike = (
+        0.5 if len(word) < 4 else 0.6
+    )  # of a word of two or three letters, half is one typing error
     near = difflib.get_close_matches(word, names, n=1, cutoff=alike)
     more = len(names) - _MOST_NAMES
     listing = "known: " + ", ".join(names[:_MOST_NAMES]) + (f" and {more} more" if more > 0 else "")

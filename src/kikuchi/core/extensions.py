@@ -1,7 +1,7 @@
-"""Entries that rooms above add to the registries of rooms below, by the path of a lazy import.
+"""Entries that higher packages add to the registries of lower ones, as paths of lazy imports.
 
-A registry of a lower room knows its own classes only. The front of the package, which stands above
-all rooms, announces here what upper rooms add; nothing is imported until the name is asked for.
+A registry of a lower package contains only its own classes. The top-level package adds the entries
+of higher packages here; a class is imported only when its name is looked up.
 """
 
 from __future__ import annotations
@@ -12,12 +12,14 @@ _ENTRIES: dict[str, dict[str, str]] = {}
 
 
 def extend(home: str, entries: Mapping[str, str]) -> None:
-    """Add names to the registry of the room `home`, before that registry is made.
+    """Add names to the registry of the package `home`, before that registry is created.
 
     Parameters
     ----------
-    home : the package of the registry, such as "kikuchi.methods".
-    entries : name -> "package.module:Class".
+    home : str
+        The package of the registry, such as "kikuchi.methods".
+    entries : Mapping[str, str]
+        Name -> "package.module:Class".
 
     >>> extend("kikuchi.nowhere", {"mine": "package.module:Mine"})
     >>> extensions("kikuchi.nowhere")
@@ -27,5 +29,5 @@ def extend(home: str, entries: Mapping[str, str]) -> None:
 
 
 def extensions(home: str) -> dict[str, str]:
-    """What was added to the registry of a room."""
+    """Return the entries added to the registry of a package."""
     return dict(_ENTRIES.get(home, {}))

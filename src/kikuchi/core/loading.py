@@ -1,4 +1,4 @@
-"""A line for the user while large packages are loaded, where that takes long."""
+"""Notice to the user while large packages are imported, if that takes long."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from contextlib import contextmanager
 from threading import Event, Thread
 
 SAID_AFTER = 1.5  # seconds
-LOADING_NOTICE = "kikuchi: loading {}, mostly for 2 to 10 seconds."
+LOADING_NOTICE = "kikuchi: loading {}, usually for 2 to 10 seconds."
 LARGE = {"jax": "JAX", "sklearn": "scikit-learn", "pandas": "pandas", "scipy": "SciPy"}
-_EVERY = 0.25  # seconds between two looks
+_EVERY = 0.25  # seconds between two checks
 _said = [False]
 
 
 def being_loaded() -> str:
-    """Large packages whose import has begun and not ended, for people.
+    """Return the names of large packages that are being imported, as a phrase.
 
     >>> being_loaded()
     ''
@@ -32,7 +32,7 @@ def _tell(text: str) -> None:
     compiling = sys.modules.get("kikuchi.core.compiling")
     if compiling is None:
         print(text, file=sys.stderr, flush=True)
-    elif compiling.COMPILING.tell is not None:  # else nothing is to be printed
+    elif compiling.COMPILING.tell is not None:  # otherwise nothing is printed
         compiling.COMPILING.tell(text)
 
 
@@ -45,8 +45,8 @@ def _watch(ended: Event, after: float) -> None:
 
 
 def announce(after: float = SAID_AFTER) -> Callable[[], None]:
-    """Say once in this process which large package is being loaded, if that goes on for longer than
-    `after` seconds. Returns what ends the watch.
+    """Print once per process which large package is being loaded, if that takes longer than `after`
+    seconds; return a function that stops the watch.
     """
     ended = Event()
     Thread(target=_watch, args=(ended, after), daemon=True).start()
@@ -55,7 +55,7 @@ def announce(after: float = SAID_AFTER) -> Callable[[], None]:
 
 @contextmanager
 def announced(after: float = SAID_AFTER) -> Iterator[None]:
-    """`announce` while what is within runs."""
+    """Context manager that runs its block with `announce`."""
     end = announce(after)
     try:
         yield

@@ -1,7 +1,7 @@
 """Records of the standard `logging` module, under names that begin with `kikuchi.`.
 
-Nothing is printed unless a program asks for it: the logger `kikuchi` has a handler that does
-nothing, as libraries should. The how-to *Ask other questions* lists the loggers and what they say.
+Nothing is printed unless a program configures it: the logger `kikuchi` has a `NullHandler`, as
+libraries should. The how-to *Ask other questions* lists the loggers and their records.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ logging.getLogger(ROOT).addHandler(logging.NullHandler())
 
 
 def logger(room: str) -> logging.Logger:
-    """The logger of a room of the package.
+    """Return the logger of a package of the library.
 
     >>> logger("methods").name
     'kikuchi.methods'
@@ -26,13 +26,13 @@ def logger(room: str) -> logging.Logger:
 
 
 def log_warnings(log: logging.Logger, who: str, texts: Iterable[str]) -> None:
-    """Record what a result warns of, one record for each warning."""
+    """Log the warnings of a result, one record for each."""
     for text in texts:
         log.warning("%s: %s", who, text)
 
 
 def warn_caller(text: str, category: type[Warning] = UserWarning) -> None:
-    """Issue a warning that points at the line outside the package which called into it.
+    """Issue a warning that points to the calling line outside the package.
 
     >>> with warnings.catch_warnings(record=True) as issued:
     ...     warnings.simplefilter("always")

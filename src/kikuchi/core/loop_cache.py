@@ -1,9 +1,9 @@
-"""Where compiled loops are kept: shipped with the package, or in a folder of the user's.
+"""The cache of compiled loops: shipped with the package, or in a folder of the user.
 
-A compiled loop is found by the content of its module and of the modules that it imports, not by
-times of files, so that environments and clones with the same source share what was compiled. What
-is shipped was compiled for a baseline processor; it is used where Python, Numba and llvmlite have
-the same versions and the processor has the features of the baseline.
+The key of a compiled loop is the content of its module and of the modules that it imports, not file
+times, so that environments and clones with the same source share compiled loops. The shipped loops
+are compiled for a baseline processor; they are used if Python, Numba and llvmlite have the same
+versions and the processor has the features of the baseline.
 """
 
 from __future__ import annotations
@@ -31,24 +31,24 @@ BASELINE = "x86-64-v3"
 FEATURES = ("avx2", "bmi", "bmi2", "f16c", "fma", "lzcnt", "movbe", "popcnt", "sse4.2")
 SHIPPED = Path(__file__).resolve().parents[1] / "_loops"
 MANIFEST = "manifest.json"
-INNER = "-inner"  # ends the names of files of loops that only other loops call
+INNER = "-inner"  # suffix of the files of loops that only other loops call
 _IMPORTS = re.compile(r"^\s*(?:from|import)\s+(kikuchi\w*(?:\.\w+)+)", re.MULTILINE)
 _NOT_PART_OF_LOOPS = {"kikuchi.core.compiled", "kikuchi.core.compiling", "kikuchi.core.log"}
 
 
 class LoopCache(FunctionCache):  # type: ignore[misc]
-    """The compiled forms of one loop on disk."""
+    """The on-disk compiled forms of one loop."""
 
     def __init__(self, function: Callable[..., Any]) -> None:
         super().__init__(function)
         folder = user_folder()
         if folder is None:
-            raise RuntimeError("there is no folder of the user's")
+            raise RuntimeError("there is no writable cache folder")
         self._folder = folder
 
     @property
     def _cache_file(self) -> Any:
-        """The loops that this user has compiled."""
+        """The cache of loops that this user has compiled."""
         return self._index(self._folder)
 
     @_cache_file.setter
@@ -57,7 +57,7 @@ class LoopCache(FunctionCache):  # type: ignore[misc]
 
     @property
     def cache_path(self) -> str:
-        """The folder that the loop is kept in."""
+        """The cache folder of the loop."""
         return str(self._folder / self._place)
 
     @functools.cached_property
@@ -73,17 +73,17 @@ class LoopCache(FunctionCache):  # type: ignore[misc]
         )
 
     def is_kept(self) -> bool:
-        """Whether some compiled form is on disk, shipped or the user's."""
+        """Whether a compiled form is on disk, shipped or compiled by the user."""
         folders = [self._folder] if shipped_target() is None else [SHIPPED, self._folder]
         name = f"{self._impl.filename_base}.nbi"
         return any((folder / self._place / name).exists() for folder in folders)
 
     def load_overload(self, sig: Any, target_context: Any) -> Any:
-        """A compiled form; None if there is none that this version can read."""
+        """Return a compiled form; None if there is none that this version can read."""
         COMPILING.begin()
         try:
             return self._shipped(sig, target_context) or super().load_overload(sig, target_context)
-        except Exception:  # whatever unpickling raises; the loop is compiled anew and kept
+        except Exception:  # whatever unpickling raises; the loop is compiled again and cached
             try:
                 self.flush()
             except OSError:
@@ -93,7 +93,9 @@ class LoopCache(FunctionCache):  # type: ignore[misc]
             COMPILING.end(loaded=True)
 
     def _shipped(self, sig: Any, target_context: Any) -> Any:
-        """The compiled form that came with the package; None if there is none for this machine."""
+        """Return the compiled form shipped with the package; None if there is none for this
+        machine.
+        """
         target = shipped_target()
         if target is None:
             return None
@@ -102,30 +104,34 @@ class LoopCache(FunctionCache):  # type: ignore[misc]
         try:
             data = self._index(SHIPPED).load((own[0], target, *own[2:]))
             return None if data is None else self._impl.rebuild(target_context, data)
-        except Exception:  # a damaged file: the user's own folder comes next
+        except Exception:  # a damaged file: the user's folder is tried next
             return None
 
     def save_overload(self, sig: Any, data: Any) -> None:
-        """Keep a compiled form; on a full disk the loop runs all the same."""
+        """Save a compiled form; if the disk is full, the loop runs without being saved."""
         if self._enabled and self._impl.check_cachable(data):
             self._save(
                 self._cache_file, self._index_key(sig, data.codegen), self._impl.reduce(data)
             )
 
     def load_inner(self, sig: Any, target_context: Any) -> Any:
-        """The form that callers among loops take in; None if there is none that can be read."""
+        """Return the form that calling loops inline; None if there is none that can be read."""
         COMPILING.begin()
+        index = self._index(self._folder, INNER)
         try:
             target_context.refresh()
-            key = self._index_key(sig, target_context.codegen())
-            return self._index(self._folder, INNER).load(key)
-        except Exception:  # whatever unpickling raises; the loop is compiled anew and kept
+            return index.load(self._index_key(sig, target_context.codegen()))
+        except Exception:  # whatever unpickling raises; the loop is compiled again and cached
+            try:
+                index.flush()
+            except OSError:
+                self.disable()
             return None
         finally:
             COMPILING.end(loaded=True)
 
     def save_inner(self, sig: Any, data: Any, codegen: Any) -> None:
-        """Keep a form that callers among loops take in."""
+        """Save a form that calling loops inline."""
         if self._enabled:
             self._save(self._index(self._folder, INNER), self._index_key(sig, codegen), data)
 
@@ -142,7 +148,9 @@ class LoopCache(FunctionCache):  # type: ignore[misc]
 
 @functools.cache
 def user_folder() -> Path | None:
-    """The folder of loops that this user compiles, made if need be; None if there can be none."""
+    """Return the user's folder of compiled loops, created if necessary; None if it cannot be
+    created.
+    """
     asked = os.environ.get("NUMBA_CACHE_DIR")
     base = Path(asked) if asked else cache_home() / "loops"
     versions = f"numba-{numba.__version__}-llvmlite-{llvmlite.__version__}"
@@ -154,7 +162,8 @@ def user_folder() -> Path | None:
 
 @functools.cache
 def source_stamp(path: str) -> str:
-    """A digest of a module and of all modules of the package that it imports, directly or not.
+    """Return a digest of a module and of all modules of the package that it imports, also
+    indirectly.
 
     >>> len(source_stamp(__file__))
     16
@@ -185,7 +194,9 @@ def _sources(path: Path) -> dict[str, bytes]:
 
 @functools.cache
 def shipped_target() -> tuple[str, ...] | None:
-    """What the shipped loops were compiled for, as Numba's key has it; None if not usable here."""
+    """Return the target of the shipped loops in the form of Numba's key; None if they cannot be
+    used here.
+    """
     try:
         manifest = json.loads((SHIPPED / MANIFEST).read_text(encoding="utf-8"))
         if manifest["versions"] != versions() or not has_features(manifest["features"]):
@@ -196,7 +207,7 @@ def shipped_target() -> tuple[str, ...] | None:
 
 
 def versions() -> dict[str, str]:
-    """The versions that compiled code depends on."""
+    """Return the versions that compiled code depends on."""
     return {
         "python": sys.implementation.cache_tag,
         "numba": numba.__version__,
@@ -206,7 +217,7 @@ def versions() -> dict[str, str]:
 
 
 def has_features(needed: list[str]) -> bool:
-    """Whether the processor has all of these features.
+    """Return whether the processor has all of these features.
 
     >>> has_features([])
     True
@@ -218,7 +229,7 @@ def has_features(needed: list[str]) -> bool:
 
 
 def write_manifest(folder: Path) -> None:
-    """Say in a folder of loops what they were compiled for; called by what builds the wheel."""
+    """Write the target of the compiled loops into their folder; called when the wheel is built."""
     from numba.core.registry import cpu_target
 
     target = cpu_target.target_context.codegen().magic_tuple()

@@ -1,7 +1,7 @@
-"""Methods that would silently drop the options of an estimator if called in the wrong way.
+"""Decorators for methods that would silently drop the options of an estimator if called wrongly.
 
-A class method that is called on an estimator sees the class, not the options. `instance_method` is
-refused on the class, `constructor` on an instance; the error names the right call.
+A class method called on an estimator receives the class, not the options. `instance_method` raises
+an error on the class, and `constructor` on an instance; the message contains the right call.
 """
 
 from __future__ import annotations
@@ -28,7 +28,8 @@ class _InstanceMethod:
 
 
 def instance_method(function: F) -> F:
-    """Decorate a method that uses the options of its estimator; it is refused on the class.
+    """Decorate a method that uses the options of its estimator, so that it raises an error on the
+    class.
 
     >>> class Estimator:
     ...     @instance_method
@@ -50,7 +51,8 @@ if TYPE_CHECKING:
 else:
 
     class constructor(classmethod):
-        """Decorate a class method that makes an estimator; it is refused on an instance.
+        """Decorate a class method that makes an estimator, so that it raises an error on an
+        instance.
 
         >>> class Estimator:
         ...     @constructor

@@ -1,4 +1,4 @@
-"""Arrays by name, as files and states hold them: parts under a prefix, and facts as bytes."""
+"""Dictionaries of arrays for files and states: entries under a prefix, and facts as bytes."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ Arrays = dict[str, NDArray[Any]]
 
 
 def part(arrays: Mapping[str, NDArray[Any]], prefix: str) -> Arrays:
-    """Return the arrays whose names begin with `prefix/`, by the rest of their names.
+    """Return the arrays whose names begin with `prefix/`, with the prefix removed.
 
     >>> list(part({"rule/hidden": np.zeros(1), "trace/seconds": np.zeros(1)}, "rule"))
     ['hidden']
@@ -28,7 +28,7 @@ def prefixed(arrays: Mapping[str, Any], prefix: str) -> Arrays:
 
 
 def json_array(facts: Mapping[str, Any]) -> NDArray[np.uint8]:
-    """Return facts as the bytes of a JSON text, for states that hold nothing but arrays.
+    """Return facts as the bytes of a JSON string, for states that contain only arrays.
 
     >>> from_json_array(json_array({"kind": "isotropic"}))
     {'kind': 'isotropic'}
@@ -38,6 +38,6 @@ def json_array(facts: Mapping[str, Any]) -> NDArray[np.uint8]:
 
 
 def from_json_array(array: NDArray[Any]) -> dict[str, Any]:
-    """Return the facts that `json_array` wrote."""
+    """Return the facts encoded by `json_array`."""
     facts: dict[str, Any] = json.loads(array.tobytes())
     return facts

@@ -11,7 +11,7 @@ from kikuchi.core.arrays import Array
 
 
 def log(x: ArrayLike) -> Array:
-    """Natural logarithm with log 0 = -inf and no warning.
+    """Return the natural logarithm with log 0 = -inf, without a warning.
 
     >>> log([0.0, 1.0]).tolist()
     [-inf, 0.0]
@@ -21,7 +21,7 @@ def log(x: ArrayLike) -> Array:
 
 
 def count_states(cardinalities: ArrayLike) -> float:
-    """Joint states of variables with these `cardinalities`; infinite beyond what a float holds.
+    """Return the number of joint states of variables with these `cardinalities`, inf on overflow.
 
     >>> count_states([2, 3]), count_states([2] * 2000)
     (6.0, inf)
@@ -31,7 +31,7 @@ def count_states(cardinalities: ArrayLike) -> float:
 
 
 def logsumexp(x: ArrayLike, axis: int | tuple[int, ...] | None = None) -> Any:
-    """log sum exp along `axis`; -inf where everything is -inf.
+    """Return log sum exp along `axis`; -inf where all entries are -inf.
 
     >>> float(logsumexp([-np.inf, 0.0, 0.0])) == float(np.log(2))
     True
@@ -44,7 +44,7 @@ def logsumexp(x: ArrayLike, axis: int | tuple[int, ...] | None = None) -> Any:
 
 
 def normalise_log(x: ArrayLike, axis: int | tuple[int, ...] | None = None) -> Array:
-    """Probabilities exp(x) / sum exp(x) along `axis`.
+    """Return the probabilities exp(x) / sum exp(x) along `axis`.
 
     >>> normalise_log([0.0, 0.0]).tolist()
     [0.5, 0.5]
@@ -55,7 +55,7 @@ def normalise_log(x: ArrayLike, axis: int | tuple[int, ...] | None = None) -> Ar
 
 
 def xlogy(p: ArrayLike, log_y: ArrayLike) -> Array:
-    """p * log_y elementwise with 0 * (-inf) = 0 (the second argument is already a logarithm).
+    """Return p * log_y elementwise with 0 * (-inf) = 0; the second argument is already a logarithm.
 
     >>> xlogy([0.0, 0.5], [-np.inf, 2.0]).tolist()
     [0.0, 1.0]
@@ -66,7 +66,7 @@ def xlogy(p: ArrayLike, log_y: ArrayLike) -> Array:
 
 
 def entropy(p: ArrayLike, axis: int | tuple[int, ...] | None = None) -> Any:
-    """-sum p log p along `axis`.
+    """Return the entropy -sum p log p along `axis`.
 
     >>> round(float(entropy([0.5, 0.5])), 6)
     0.693147
@@ -76,7 +76,7 @@ def entropy(p: ArrayLike, axis: int | tuple[int, ...] | None = None) -> Any:
 
 
 def segment_sums(values: NDArray[Any], offsets: NDArray[Any]) -> Array:
-    """Sums of `values[offsets[i]:offsets[i + 1]]`; empty segments give 0.
+    """Return the sums of `values[offsets[i]:offsets[i + 1]]`; empty segments give 0.
 
     >>> segment_sums(np.array([1.0, 2.0, 3.0]), np.array([0, 2, 2, 3])).tolist()
     [3.0, 0.0, 3.0]
@@ -89,9 +89,9 @@ def segment_sums(values: NDArray[Any], offsets: NDArray[Any]) -> Array:
 
 
 def distinct(keys: NDArray[Any]) -> NDArray[Any]:
-    """The distinct values of a vector, rising, by sorting.
+    """Return the distinct values of a vector in increasing order, by sorting.
 
-    `numpy.unique` hashes whole numbers, which is up to fifty times slower on numbers of pairs.
+    `numpy.unique` hashes integers, which is up to fifty times slower on indices of pairs.
 
     >>> distinct(np.array([3, 1, 3, 2])).tolist()
     [1, 2, 3]

@@ -1,7 +1,8 @@
-"""Options and registries: dataclasses whose values are checked when made, named by one short text.
+"""Options and registries: dataclasses with checked values, named by a specification string.
 
-Inference methods, learners, priors and optimisers share this: `name:option=value,...` names one
-fully, on the command line and in Python alike. A `Registry` knows all of one kind by name.
+Inference methods, learners, priors and optimisers share this: the specification string
+`name:option=value,...` describes one completely, on the command line and in Python. A `Registry`
+contains all classes of one kind by name.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ from kikuchi.core.extras import extras_named
 
 T = TypeVar("T")
 
-_DEEPEST = 20  # texts within texts
+_DEEPEST = 20  # nested specification strings
 _ROWS = re.compile(r" \([A-Z]+-[^()]*\)")  # rows of the catalogues, such as (TEH-L4, WH-L2)
 _LIMITS = ("low", "high", "above", "below")
 _ARTICLES = {int: "a whole number", float: "a number", bool: "true or false", str: "a text"}
@@ -41,15 +42,15 @@ def option(
     above: float | None = None,
     below: float | None = None,
 ) -> Any:
-    """A dataclass field with its description and range: `low`, `high` belong to it, `above`,
-    `below` do not.
+    """Declare a dataclass field with its description and range: `low` and `high` are included in
+    it, `above` and `below` are not.
     """
     limits = {"low": low, "high": high, "above": above, "below": below}
     return field(default=default, metadata={"help": help, **limits})
 
 
 def fixed(value: Any) -> Any:
-    """A field of a parent class that is no option of this one: it always has this value.
+    """Declare that an option of a parent class is fixed in this one: it always has this value.
 
     >>> @dataclass
     ... class Sampler:
@@ -83,10 +84,10 @@ def layer_sizes(given: Any, name: str) -> tuple[int, ...]:
 
 @dataclass(frozen=True)
 class Configured:
-    """Base of everything that is fully named by a short text; `kind` is its word in messages, given
-    as `class Base(Configured, kind="method")`.
+    """Base class of objects with a specification string; `kind` is the word for them in messages,
+    given as `class Base(Configured, kind="method")`.
 
-    `summary` is the first line of the docstring, without row ids, unless the class says otherwise.
+    `summary` is the first line of the docstring, without row ids, unless the class overrides it.
     The options are listed at the end of the docstring.
     """
 
@@ -108,7 +109,7 @@ class Configured:
 
     @property
     def text(self) -> str:
-        """The name and the options that differ from their defaults, as one text."""
+        """The specification string: the name and the options that differ from their defaults."""
         changed = [
             f"{f.name}={option_text(getattr(self, f.name))}"
             for f in dataclasses.fields(self)
@@ -118,11 +119,12 @@ class Configured:
 
 
 class Registry(Mapping[str, type[T]], Generic[T]):
-    """Classes of one `kind` by name, each imported when it is first asked for.
+    """Classes of one `kind` by name, each imported on first use.
 
     `entries` maps a name to `module:Class` below the package `home`, or to the class itself; the
-    classes carry the same `kind`. What rooms above have added to this `home` (`core.extensions`)
-    comes after the entries, by whole paths; None keeps the place of such a name among the entries.
+    classes have the same `kind`. Entries that higher packages have added to this `home`
+    (`core.extensions`) follow, with full paths; None reserves the position of an added name among
+    the entries.
 
     >>> from kikuchi.methods.registry import METHODS
     >>> METHODS.find("bp").__name__, METHODS.parse("bp:damping=0.5").damping
@@ -161,25 +163,28 @@ class Registry(Mapping[str, type[T]], Generic[T]):
         """Register a class under its own `name`; works as a decorator."""
         name = cast(Any, cls).name
         if name in self._entries and self[name] is not cls:
-            raise MethodError(f"there is a {self.kind} '{name}' already; choose another name")
+            raise MethodError(f"there is a {self.kind} '{name}' already; use another name")
         self._entries[name] = cls
         return cls
 
     def remove(self, name: str) -> None:
-        """Forget a class that `add` registered."""
+        """Remove a class that `add` registered."""
         del self._entries[name]
 
     def find(self, name: str) -> type[T]:
-        """The class of a registered name; an unknown name is an error that suggests known ones."""
+        """Return the class of a registered name; the error for an unknown name suggests known
+        ones.
+        """
         if name not in self._entries:
             raise MethodError(f"there is no {self.kind} '{name}'; {suggestion(name, self)}")
         return self[name]
 
     def parse(self, text: str | T, more: Mapping[str, Any] | None = None) -> T:
-        """What a text names; an object of this kind is returned as it is.
+        """Return the object described by a specification string; an object of this kind is returned
+        unchanged.
 
-        A value in parentheses may hold commas, so that one text can contain another. `more` are
-        further options by name.
+        A value in parentheses may contain commas, so that one specification can contain another.
+        `more` are further options by name.
         """
         chosen = self._parse(text)
         if not more:
@@ -205,11 +210,12 @@ class Registry(Mapping[str, type[T]], Generic[T]):
             return text
         got = f"the class itself; write {text.__name__}()" if isinstance(text, type) else repr(text)
         raise MethodError(
-            f"{self.kind}: a text such as '{next(iter(self))}' or an object is needed, got {got}"
+            f"{self.kind}: a string such as '{next(iter(self))}' or an object is required, got "
+            f"{got}"
         )
 
     def help(self) -> str:
-        """Every name with its summary, one per line."""
+        """Return every name with its summary, one per line."""
         width = max(map(len, self))
         return "\n".join(f"{name:{width}}  {cast(Any, self[name]).summary}" for name in self)
 
@@ -219,12 +225,14 @@ class Registry(Mapping[str, type[T]], Generic[T]):
 
 @functools.cache
 def option_hints(cls: Any) -> dict[str, Any]:
-    """Types of a method's options; looked up once, since that takes longer than a small model."""
+    """Return the types of a method's options, cached because the lookup takes longer than a small
+    model.
+    """
     return typing.get_type_hints(cls)
 
 
 def option_types(hint: Any) -> tuple[list[Any], bool]:
-    """The types that an option may have, and whether it may be None."""
+    """Return the types that an option may have, and whether it may be None."""
     if isinstance(hint, types.UnionType) or typing.get_origin(hint) is typing.Union:
         members = typing.get_args(hint)
         return [t for t in members if t is not type(None)], type(None) in members
@@ -232,7 +240,7 @@ def option_types(hint: Any) -> tuple[list[Any], bool]:
 
 
 def option_range(f: dataclasses.Field[Any]) -> str:
-    """The range of an option for people, such as `[0, 1)`; empty when it has none."""
+    """Return the range of an option as text, such as `[0, 1)`; empty if it has none."""
     low, high, above, below = (f.metadata.get(k) for k in _LIMITS)
     if low is None and above is None and high is None and below is None:
         return ""
@@ -244,7 +252,7 @@ def option_range(f: dataclasses.Field[Any]) -> str:
 def list_options(cls: type) -> None:
     """Add the options of a class to its docstring: meaning, range and default of each.
 
-    Called while the class is made, before `dataclass` has seen its own fields.
+    Called during class creation, before `dataclass` has processed the fields.
     """
     fields: dict[str, Any] = {}
     for base in reversed(cls.__mro__[1:]):
@@ -266,7 +274,7 @@ def _sentence(text: str) -> str:
 
 
 def option_facts(cls: Any, f: dataclasses.Field[Any]) -> dict[str, str]:
-    """Name, what it takes, default and meaning of one option, as texts."""
+    """Return the name, type and range, default and meaning of one option, as strings."""
     kinds, optional = option_types(option_hints(cls)[f.name])
     takes = [_takes(kind, option_range(f)) for kind in kinds] + ["none"] * optional
     return {
@@ -285,10 +293,10 @@ def _takes(kind: Any, limits: str) -> str:
 
 
 def checked_options(instance: Any, label: str) -> dict[str, Any]:
-    """Values of the options of any dataclass instance by name, checked for type and range.
+    """Return the options of a dataclass instance by name, checked for type and range.
 
-    Whole numbers given for numbers, and numbers of NumPy, become plain ones. `label` names the
-    instance in messages. Only fields declared by `option` are checked.
+    Integers given for floats, and NumPy scalars, are converted to plain Python numbers. `label`
+    names the instance in messages. Only fields declared with `option` are checked.
 
     >>> @dataclass
     ... class Sampler:
@@ -311,7 +319,7 @@ def checked_options(instance: Any, label: str) -> dict[str, Any]:
 
 
 def checked_value(where: str, f: dataclasses.Field[Any], hint: Any, value: Any) -> Any:
-    """One value of an option, checked for type and range; `where` names it in messages."""
+    """Return one value of an option, checked for type and range; `where` names it in messages."""
     kinds, optional = option_types(hint)
     if value is None and optional:
         return None
@@ -325,7 +333,7 @@ def checked_value(where: str, f: dataclasses.Field[Any], hint: Any, value: Any) 
 
 
 def _as_kind(kind: Any, value: Any) -> tuple[bool, Any]:
-    """Whether a value is of a type, and the value as that type."""
+    """Return whether a value has a type, and the value converted to it."""
     if typing.get_origin(kind) is typing.Literal:
         return value in typing.get_args(kind), value
     if isinstance(value, bool):
@@ -333,7 +341,7 @@ def _as_kind(kind: Any, value: Any) -> tuple[bool, Any]:
     if kind is float and isinstance(value, int | float | np.number):
         try:
             return True, float(value)
-        except OverflowError:  # a whole number beyond every float
+        except OverflowError:  # an integer too large for a float
             return False, value
     if kind is int and isinstance(value, int | np.integer):
         return True, int(value)
@@ -341,7 +349,7 @@ def _as_kind(kind: Any, value: Any) -> tuple[bool, Any]:
 
 
 def _class_of(kind: Any) -> Any:
-    """The class of a type with parameters, such as ndarray of NDArray[np.float64]."""
+    """Return the class of a parametrised type, such as ndarray for NDArray[np.float64]."""
     found = typing.get_origin(kind) or kind
     while hasattr(found, "__value__"):  # an alias, which NDArray is since NumPy 2.5
         found = typing.get_origin(found.__value__) or found.__value__
@@ -351,7 +359,7 @@ def _class_of(kind: Any) -> Any:
 def _in_range(f: dataclasses.Field[Any], value: float) -> bool:
     low, high, above, below = (f.metadata.get(k) for k in _LIMITS)
     return not (
-        value != value  # NaN, also where a whole number is beyond every float
+        value != value  # NaN, also for an integer too large for a float
         or (low is not None and value < low)
         or (high is not None and value > high)
         or (above is not None and value <= above)
@@ -369,7 +377,7 @@ def _wanted(kind: Any) -> str:
 
 
 def option_text(value: Any) -> str:
-    """A value as it is written in a text; reading it back gives exactly the same value.
+    """Return a value as written in a specification string; parsing it gives exactly the same value.
 
     >>> option_text(0.1 + 0.2), option_text(1e-6), option_text(100.0), option_text(None)
     ('0.30000000000000004', '1e-06', '100', 'none')
@@ -385,7 +393,9 @@ def option_text(value: Any) -> str:
 
 
 def _read_options(cls: Any, options: str) -> dict[str, Any]:
-    """Values of `option=value,...` by name, read as the types of the class's options."""
+    """Return the values of `option=value,...` by name, parsed as the types of the class's
+    options.
+    """
     label = f"{cls.kind} {cls.name}"
     hints = option_hints(cls)
     known = [f.name for f in dataclasses.fields(cls)]
@@ -403,7 +413,7 @@ def _read_options(cls: Any, options: str) -> dict[str, Any]:
 
 
 def _split(label: str, options: str) -> list[str]:
-    """Options between commas; those inside parentheses do not count."""
+    """Split options at commas outside parentheses."""
     parts = [""]
     depth = 0
     for letter in options:
@@ -435,6 +445,6 @@ def _read_value(where: str, text: str, hint: Any) -> Any:
     if kind in (int, float):
         try:
             return kind(text)
-        except ValueError:  # the message below says what the option takes
+        except ValueError:  # the message below describes the option
             pass
     raise MethodError(f"{where} cannot be '{text}'; it takes {_ARTICLES.get(kind, 'a text')}")

@@ -49,8 +49,9 @@ class Facts(NamedTuple):
 
 
 Item = str | Picture | list[Picture] | Facts | TextTable | None
-"""A part of a section: HTML text, figures (a list stands side by side), or tables; None is left
-out."""
+"""A part of a section: HTML text, figures (those of a list are placed in a row), or tables; None is
+omitted.
+"""
 Sections = Mapping[str, Sequence[Item]]
 
 

@@ -1,9 +1,9 @@
-"""Work that splits: `map` applies a function to items (seeds, restarts, cases) on several workers.
+"""Parallel work: `map` applies a function to items (seeds, restarts, cases) on several workers.
 
 The workers are processes of this machine (`core.worker_processes`) unless an executor is given,
-such as a Dask cluster (`core.cluster`). Those two modules start processes; nothing else does. Items
-go to workers in chunks of about a fifth of a second, as measured while the work goes on.
-`map_threads` is for compiled loops over parts of one array: threads of this process.
+such as a Dask cluster (`core.cluster`). Only these two modules start processes. Items are sent to
+workers in chunks of about a fifth of a second, measured during the run. `map_threads` uses threads
+of this process, for compiled loops over parts of one array.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ Result = TypeVar("Result")
 
 @dataclass
 class Mapped(Generic[Result]):
-    """What `map` did: results by number of the item, and why it stopped.
+    """Result of `map`: results by index of the item, and why it stopped.
 
-    `results` has the items that were finished, in the order of the items; `stopped` is "finished",
+    `results` contains the finished items, in the order of the items; `stopped` is "finished",
     "seconds" (the budget ended) or "interrupted" (Ctrl-C).
     """
 
@@ -52,11 +52,11 @@ class Executor(Protocol):
 
     @property
     def workers(self) -> int:
-        """How many chunks are worked on at a time."""
+        """Number of chunks processed at a time."""
         ...
 
     def run(self, job: Job) -> Stopped:
-        """Do the job, pass each result to it, and return why the work ended."""
+        """Run the job, pass each result to it, and return why the work ended."""
         ...
 
 
@@ -65,9 +65,9 @@ _CURRENT: ContextVar[Executor | None] = ContextVar("executor", default=None)
 
 @contextmanager
 def using(executor: Executor | None) -> Iterator[None]:
-    """A block in which every `map` of this thread uses these workers; None changes nothing.
+    """Context manager in which every `map` of this thread uses these workers; None changes nothing.
 
-    The number of `processes` that a map asks for is then left aside.
+    The argument `processes` of `map` is then ignored.
     """
     before = _CURRENT.set(executor or _CURRENT.get())
     try:
@@ -77,7 +77,9 @@ def using(executor: Executor | None) -> Iterator[None]:
 
 
 def in_this_process(processes: int | None) -> bool:
-    """Whether a `map` over several items with so many processes would use this one only."""
+    """Return whether a `map` over several items with this many processes would run in this
+    process.
+    """
     return _CURRENT.get() is None and worker_count(processes, 2) == 1
 
 
@@ -91,18 +93,19 @@ def map(
     progress: Progress = silent,
     finished: Callable[[int, Result], None] | None = None,
 ) -> Mapped[Result]:
-    """Apply `function` to every item, on several cores or machines if there are any.
+    """Apply `function` to every item, on several cores or machines if available.
 
-    `processes` is the number of worker processes: by default one for each core, and no more than
-    items; with one the work is done in this process. `executor` replaces them, for example by a
-    Dask cluster (`core.cluster.open_cluster`). Unless the work is done in this process, `function`,
-    items and results must be picklable. `finished(number, result)` is called in this process soon
-    after an item is done.
+    `processes` is the number of worker processes, by default one per core and at most one per item;
+    with 1 the work runs in this process. `executor` replaces them, for example by a Dask cluster
+    (`core.cluster.open_cluster`). Unless the work runs in this process, `function`, items and
+    results must be picklable. `finished(number, result)` is called in this process soon after an
+    item is done.
 
-    Ctrl-C and the end of `budget.seconds` stop the workers; the answer has what is finished, and an
-    item that is cut short counts as not done. In this process the time is looked at between items.
-    An error in an item is raised with the item's name, after the results before it have been passed
-    to `finished`: as `KikuchiError` if it is one, as `RuntimeError` with its traceback otherwise.
+    Ctrl-C and the end of `budget.seconds` stop the workers; the result contains the finished items,
+    and an interrupted item is not included. Without workers the time is checked between items. An
+    error in an item is raised with the label of the item, after the results before it have been
+    passed to `finished`: as `KikuchiError` if it is one, otherwise as `RuntimeError` with the
+    traceback.
 
     >>> from math import factorial
     >>> map(factorial, [3, 4], processes=1).values()
@@ -128,8 +131,8 @@ def map_threads(
 ) -> list[Result]:
     """Apply `function` to every item in threads of this process; results in the order of items.
 
-    Only work that releases Python's lock, such as loops compiled with `nogil`, gains by it. The
-    first error of an item is raised as it is, once all threads have ended.
+    This is faster only for work that releases the GIL, such as loops compiled with `nogil`. The
+    first error of an item is raised unchanged, once all threads have ended.
 
     >>> map_threads(abs, [-1, -2, 3], 2)
     [1, 2, 3]
@@ -161,7 +164,8 @@ def _executor(processes: int | None, executor: Executor | None, items: int) -> E
 
 
 def worker_count(processes: int | None, items: int) -> int:
-    """How many workers to start: the number asked for or that of the cores, at most one per item.
+    """Return the number of workers to start: the requested number or that of the cores, at most one
+    per item.
 
     >>> worker_count(8, 3), worker_count(2, 100)
     (3, 2)
@@ -172,14 +176,14 @@ def worker_count(processes: int | None, items: int) -> int:
 
 
 def available_cores() -> int:
-    """Cores that this process may use."""
+    """Return the number of cores that this process may use."""
     if hasattr(os, "sched_getaffinity"):
         return len(os.sched_getaffinity(0))
     return os.cpu_count() or 1
 
 
 class _ThisProcess:
-    """The executor that does everything here, one item after the other."""
+    """The executor that runs all items in this process, one after the other."""
 
     workers = 1
 
@@ -190,7 +194,7 @@ class _ThisProcess:
                     if job.clock.expired:
                         return "seconds"
                     outcome = call(job.function, item)
-                    if interrupted.is_set():  # the function swallowed Ctrl-C: its answer is partial
+                    if interrupted.is_set():  # the function caught Ctrl-C: its result is partial
                         return "interrupted"
                     job.deliver(number, outcome)
         except KeyboardInterrupt:

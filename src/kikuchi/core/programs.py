@@ -1,8 +1,8 @@
-"""Programs that JAX compiles for the package: kept on disk, counted, and announced.
+"""On-disk cache, timing and announcement of the programs that JAX compiles for the package.
 
-JAX compiles a program again in every process unless it has a folder for what it compiled. `keeping`
-gives it one for the package alone: what a user's own program compiles outside is not touched, and a
-folder that the user has set stays in use.
+JAX compiles a program again in every process unless it has a cache folder. `keeping` sets one for
+the package only: programs that the user compiles elsewhere are not affected, and a folder that the
+user has set stays in use.
 """
 
 from __future__ import annotations
@@ -32,10 +32,10 @@ _before: dict[str, Any] = {}
 
 @contextmanager
 def keeping() -> Iterator[None]:
-    """Keep the JAX programs that are compiled within, and find those that were kept.
+    """Context manager that caches JAX programs on disk and uses those already cached.
 
-    Does nothing in a process that has not imported JAX, and leaves a folder alone that the user has
-    chosen by `JAX_COMPILATION_CACHE_DIR` or `jax.config`.
+    It does nothing in a process that has not imported JAX, and does not replace a folder that the
+    user has set by `JAX_COMPILATION_CACHE_DIR` or `jax.config`.
 
     >>> with keeping():
     ...     pass
@@ -86,12 +86,12 @@ def _leave() -> None:
         _users -= 1
         if _users:
             return
-        COMPILING.in_program = False  # also where compiling has failed
+        COMPILING.in_program = False  # also if compiling has failed
         if not _before:
             return
         _set(_before)
         _before.clear()
-        compilation_cache.reset_cache()  # JAX would go on with the folder that it has opened
+        compilation_cache.reset_cache()  # JAX would continue to use the folder that is open
 
 
 def _set(options: dict[str, Any]) -> None:
@@ -106,7 +106,7 @@ def _set(options: dict[str, Any]) -> None:
 
 
 class _ProgramListener:
-    """Counts the seconds of compiling within `keeping`, and announces it while it lasts."""
+    """Listener that counts and announces the seconds of compilation within `keeping`."""
 
     def __init__(self) -> None:
         self._timer: threading.Timer | None = None

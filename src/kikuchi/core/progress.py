@@ -1,4 +1,4 @@
-"""Progress: what a long run tells the person who waits."""
+"""Progress reports and progress bars of long runs."""
 
 from __future__ import annotations
 
@@ -12,41 +12,43 @@ from typing import Any, Protocol, runtime_checkable
 
 from kikuchi.core.errors import MethodError
 
-_LABEL = 32  # characters of a label beside a bar
+_LABEL = 32  # characters of a label next to a bar
 _BAR = 20  # characters of a bar
-_LINES_EVERY = 2.0  # seconds between two lines where there is no terminal
+_LINES_EVERY = 2.0  # seconds between two lines without a terminal
 _APPEARS_AFTER = 1.0  # seconds before a bar without a report, or an estimate of the time left
 
-_OPEN: list[ProgressBar] = []  # bars of this process, the innermost last
+_OPEN: list[ProgressBar] = []  # bars of this process, innermost last
 _PHASES: list[str] = []
 
 
 @runtime_checkable
 class Progress(Protocol):
-    """Called a few times a second at most by a running method."""
+    """Callback that a running method calls at most a few times per second."""
 
     def __call__(
         self, done: int, total: int, *, residual: float | None, objective: float | None
     ) -> None:
-        """`done` of at most `total` iterations are over."""
+        """Report that `done` of at most `total` iterations are done."""
 
 
 ProgressOption = Progress | bool | None
-"""What functions take as `progress`: a function that is told, True for a bar, or nothing."""
+"""Values of the argument `progress`: a callback, True for a bar, or None or False for no
+reports.
+"""
 
 
 def silent(
     done: int, total: int, *, residual: float | None = None, objective: float | None = None
 ) -> None:
-    """Say nothing: the default in Python."""
+    """Report nothing; the default in Python."""
 
 
 @contextmanager
 def shown(progress: ProgressOption, label: str | ProgressBar) -> Iterator[Progress]:
-    """Whom a run tells: a bar under this label, or this bar, for True, nobody for None and False.
+    """Resolve `progress`: True draws this bar, or one with this label; None and False are silent.
 
-    The bar stands on standard error and goes when the block ends; where that is no terminal, and
-    no notebook, there is a line every two seconds.
+    The bar is drawn on standard error and removed when the block ends. If that is neither a
+    terminal nor a notebook, a line is printed every two seconds.
 
     >>> with shown(None, "bp") as report:
     ...     report(1, 10, residual=None, objective=None)
@@ -64,24 +66,25 @@ got 'yes'
     elif callable(progress):
         yield progress
     else:
-        raise MethodError(
-            f"progress must be True, False or a function that is told, got {progress!r}"
-        )
+        raise MethodError(f"progress must be True, False or a callback, got {progress!r}")
 
 
 class ProgressBar:
-    """A line on standard error: the phase of a run, how far it is, the time it took and the most
-    that it may still take.
+    """A line on standard error with the phase of a run, its progress, the elapsed time and an upper
+    estimate of the remaining time.
 
-    Within its `with` block it appears after a second, or with the first report, so that a quick run
-    shows none and imports nothing. Of bars within each other the innermost is shown. Where standard
-    error is no terminal and no notebook there is nothing, or with `lines` a line now and then.
+    Within its `with` block it appears after a second, or with the first report, so that a short run
+    shows no bar and imports nothing. Of nested bars the innermost is shown. If standard error is
+    neither a terminal nor a notebook, nothing is shown, or with `lines` a line every two seconds.
 
     Parameters
     ----------
-    label : what runs.
-    quiet : show nothing at all.
-    lines : print a line every two seconds where there is no terminal.
+    label : str
+        Name of the run.
+    quiet : bool, default False
+        Show nothing.
+    lines : bool, default False
+        Print a line every two seconds if there is no terminal.
     """
 
     def __init__(self, label: str, *, quiet: bool = False, lines: bool = False) -> None:
@@ -96,11 +99,11 @@ class ProgressBar:
         self._forget()
 
     def _forget(self) -> None:
-        """Nothing has been reported yet."""
+        """Reset the reports."""
         self.done = self.total = 0
         self.detail = ""
         self._part = 0.0
-        self._first: tuple[float, float] | None = None  # when, and where the run was
+        self._first: tuple[float, float] | None = None  # time and position of the run
 
     def __enter__(self) -> ProgressBar:
         self._began = time.monotonic()
@@ -124,12 +127,12 @@ class ProgressBar:
             _OPEN[-1].appear_later(0.1 if visible else _APPEARS_AFTER)
 
     def close(self) -> None:
-        """Take the bar away, and forget what was reported."""
+        """Remove the bar and reset the reports."""
         self.hide()
         self._forget()
 
     def hide(self) -> bool:
-        """Take the bar away until the next report; returns whether it was visible."""
+        """Hide the bar until the next report; return whether it was visible."""
         with self._lock:
             if self._timer is not None:
                 self._timer.cancel()
@@ -141,7 +144,7 @@ class ProgressBar:
         return visible
 
     def appear_later(self, seconds: float = _APPEARS_AFTER) -> None:
-        """Show the bar after some seconds, unless it is hidden before."""
+        """Show the bar after a delay, unless it is hidden before."""
         with self._lock:
             if self._timer is None and self._live is None:
                 self._timer = threading.Timer(seconds, self._open)
@@ -149,7 +152,9 @@ class ProgressBar:
                 self._timer.start()
 
     def relabel(self, label: str) -> ProgressBar:
-        """Begin a new run under another name; it may compile for long before its first report."""
+        """Start a new run with another label; it may compile for a long time before its first
+        report.
+        """
         self.close()
         self.label = label
         self._began = time.monotonic()
@@ -158,13 +163,13 @@ class ProgressBar:
         return self
 
     def part_done(self, part: float) -> None:
-        """So much of the iteration after the last report is done, from 0 to 1."""
+        """Report the fraction, from 0 to 1, of the current iteration that is done."""
         self._part = part
 
     def __call__(
         self, done: int, total: int, *, residual: float | None, objective: float | None
     ) -> None:
-        """Show how far a run is."""
+        """Show the progress of a run."""
         if not (self.shown or self._lines):
             return
         if done < self.done or total != self.total:
@@ -181,7 +186,7 @@ class ProgressBar:
         self.refresh()
 
     def refresh(self) -> None:
-        """Show the present state: open the bar, or print a line if it is time for one."""
+        """Show the current state: open the bar, or print a line if one is due."""
         if self._lines:
             if time.monotonic() >= self._next_line:
                 self._next_line = time.monotonic() + _LINES_EVERY
@@ -191,7 +196,7 @@ class ProgressBar:
             self._open()
 
     def seconds_left(self) -> float | None:
-        """The most seconds that the run may still take at its speed so far, if that is known."""
+        """Return an upper estimate of the remaining seconds from the speed so far, if known."""
         place, now = self.done + self._part, time.monotonic()
         if self._first is None:
             self._first = now, place
@@ -202,11 +207,11 @@ class ProgressBar:
 
     @property
     def begun(self) -> bool:
-        """Whether anything of the first iteration is done."""
+        """Whether part of the first iteration is done."""
         return self.done + self._part > 0
 
     def texts(self) -> list[str]:
-        """The phase with the place in it, the times, and what was reported."""
+        """Return the phase with the position in it, the times, and the reported values."""
         place = f"{self.done}/{self.total}" if self.total and self.begun else str(self.done or "")
         left = self.seconds_left() if self.total else None
         taken = minutes(time.monotonic() - self._began)
@@ -214,7 +219,7 @@ class ProgressBar:
         return [f"{current_phase()} {place}".strip(), times, self.detail]
 
     def _open(self) -> None:
-        """Show the bar; called by the timer too."""
+        """Show the bar; also called by the timer."""
         with self._lock:
             self._timer = None
             if self._live is None and (not _OPEN or _OPEN[-1] is self):
@@ -223,15 +228,15 @@ class ProgressBar:
 
 
 class CommandBar(ProgressBar):
-    """The bar of a whole command: the phase it is in, where no run within it reports more."""
+    """The bar of a whole command, which shows the phase while no run within it reports."""
 
     def texts(self) -> list[str]:
-        """The phase, and the time since the command began."""
+        """Return the phase and the time since the command began."""
         return [current_phase() or "working", minutes(time.monotonic() - self._began), ""]
 
 
 def hide_bars() -> None:
-    """Take every bar away for now, so that something can be printed."""
+    """Hide all bars for now, so that something can be printed."""
     if _OPEN:
         _OPEN[-1].hide()
         _OPEN[-1].appear_later()
@@ -239,11 +244,12 @@ def hide_bars() -> None:
 
 @contextmanager
 def phase(name: str) -> Iterator[None]:
-    """Name what a run does within the block; bars show the innermost name.
+    """Context manager that names the phase of a run; bars show the innermost name.
 
     Parameters
     ----------
-    name : a few words, such as "start by ICA".
+    name : str
+        A few words, such as "start by ICA".
 
     >>> with phase("reading"), phase("sorting"):
     ...     current_phase()
@@ -257,19 +263,22 @@ def phase(name: str) -> Iterator[None]:
 
 
 def current_phase() -> str:
-    """The innermost phase; compiling, while loops or JAX programs are compiled."""
-    compiling = sys.modules.get("kikuchi.core.compiling")  # it loads NumPy; commands start without
+    """Return the innermost phase, or compiling while loops or JAX programs are compiled."""
+    compiling = sys.modules.get(
+        "kikuchi.core.compiling"
+    )  # imports NumPy; commands start without it
     if compiling is not None and compiling.COMPILING.busy:
         return "compiling (once)"
     return _PHASES[-1] if _PHASES else ""
 
 
 def part_done(part: float) -> None:
-    """Tell the bar that is shown, if any, how much of the present iteration is done.
+    """Report to the visible bar, if any, the fraction of the current iteration that is done.
 
     Parameters
     ----------
-    part : from 0 to 1.
+    part : float
+        From 0 to 1.
 
     >>> part_done(0.5)
     """
@@ -278,7 +287,7 @@ def part_done(part: float) -> None:
 
 
 def minutes(seconds: float) -> str:
-    """A time for a bar.
+    """Return a duration as shown in a bar.
 
     >>> minutes(7.2), minutes(125), minutes(7322)
     ('0:07', '2:05', '2:02:02')
@@ -294,7 +303,7 @@ def _in_notebook() -> bool:
 
 
 def _rich_line(bar: ProgressBar) -> Any:
-    """A display of one line that is drawn anew a few times a second."""
+    """Return a one-line display that is redrawn a few times per second."""
     from rich.console import Console
     from rich.live import Live
     from rich.progress_bar import ProgressBar as Drawn
@@ -316,6 +325,6 @@ def _rich_line(bar: ProgressBar) -> Any:
         return row
 
     console = Console(stderr=True)
-    # answers go to standard output: rich would send them to the console of the bar
+    # results go to standard output: rich would redirect them to the console of the bar
     return Live(get_renderable=line, console=console, transient=True, refresh_per_second=4,
                 redirect_stdout=False, redirect_stderr=lit)  # fmt: skip

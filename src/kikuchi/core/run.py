@@ -1,4 +1,4 @@
-"""`Run`: one piece of iterative work, with its clock, its trace and why it stopped."""
+"""`Run`: iterative work with its clock, its trace and the reason why it stopped."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from kikuchi.core.progress import Progress
 from kikuchi.core.trace import Trace
 
 State = Mapping[str, NDArray[Any]]
-"""Everything that the next step of some work depends on, as plain arrays."""
+"""Everything that the next step depends on, as plain arrays."""
 
 _LOG = logger("iterations")
 _PROGRESS_EVERY = 0.1  # seconds
@@ -24,10 +24,10 @@ _PROGRESS_EVERY = 0.1  # seconds
 
 @dataclass(frozen=True)
 class Step:
-    """One report of a running method: iterations so far, and if known the residual, the objective,
+    """One report of a running method: iterations so far and, if known, the residual, the objective,
     certified bounds on log Z and further measures by name.
 
-    A `partial` step is a part of an iteration: it is not recorded, but work may end or be saved
+    A `partial` step is part of an iteration: it is not recorded, but the run may stop or be saved
     after it.
     """
 
@@ -41,7 +41,7 @@ class Step:
 
 
 class StepAborted(Exception):
-    """Raised inside a step to end its run; `stopped` says why: "seconds" or "diverged"."""
+    """Raised inside a step to end the run; `stopped` is the reason: "seconds" or "diverged"."""
 
     def __init__(self, stopped: str) -> None:
         super().__init__(stopped)
@@ -49,7 +49,7 @@ class StepAborted(Exception):
 
 
 class Run:
-    """Work in progress: clock, trace and progress, and why it stopped.
+    """A run in progress: clock, trace, progress reports, and the reason why it stopped.
 
     `offset` is added to every objective and bound before it is recorded or shown.
     """
@@ -66,9 +66,10 @@ class Run:
     def iterate(
         self, steps: Iterable[Step], *, tol: float, limit: int, done: int = 0
     ) -> tuple[int, bool]:
-        """Take steps until the residual is at most `tol` (never if `tol` is 0), the budget or
-        `limit` ends, the steps do (then the method has diverged), or Ctrl-C. Returns the
-        iterations done and whether it converged; `done` were done before.
+        """Take steps until the residual is at most `tol` (never if `tol` is 0), until the budget or
+        `limit` is used up, until there are no more steps (the method has then diverged), or until
+        Ctrl-C. Return the number of iterations and whether the run converged; `done` iterations
+        were done before.
         """
         limit = self.clock.iterations(limit)
         self.clock.setting_up = False
@@ -91,19 +92,19 @@ class Run:
                 if self.clock.expired:
                     self.stopped = "seconds"
                     return done, False
-            self.stopped = "diverged"  # the method itself gave up
+            self.stopped = "diverged"  # the method stopped by itself
         except KeyboardInterrupt:
             self.stopped = "interrupted"
             if done and self.trace.iterations[-1:] != [
                 done
-            ]:  # it came before the step was recorded
+            ]:  # Ctrl-C came before the step was recorded
                 self.record(step, limit)
         except StepAborted as end:
             self.stopped = end.stopped
         return done, False
 
     def record(self, step: Step, limit: int) -> None:
-        """Put a step in the trace and, a few times a second, on the screen."""
+        """Add a step to the trace and report it a few times per second."""
         seconds = self.clock.seconds
         objective = step.objective + self.offset
         self.trace.record(

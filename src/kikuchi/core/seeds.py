@@ -1,4 +1,4 @@
-"""Seeds: the one place where random generators are made."""
+"""Seeds: all random generators are created here."""
 
 from __future__ import annotations
 
@@ -10,23 +10,23 @@ Seed = int | np.random.Generator | np.random.SeedSequence | np.random.RandomStat
 
 
 def generator(seed: Seed) -> np.random.Generator:
-    """A PCG64 generator; the same seed gives the same numbers on every machine.
+    """Return a PCG64 generator; the same seed gives the same numbers on every machine.
 
     >>> float(generator(0).random()) == float(generator(0).random())
     True
     """
     if isinstance(seed, np.random.Generator):
         return seed
-    if isinstance(seed, np.random.RandomState):  # what scikit-learn takes as well
+    if isinstance(seed, np.random.RandomState):  # as in scikit-learn
         seed = int(seed.randint(2**31))
     try:
         return np.random.default_rng(seed)
     except (TypeError, ValueError) as error:
-        raise MethodError(f"the seed must be a whole number >= 0, got {seed!r}") from error
+        raise MethodError(f"the seed must be a non-negative integer, got {seed!r}") from error
 
 
 def kernel_seeds(seed: Seed, count: int) -> np.ndarray:
-    """`count` non-zero 64-bit words that seed compiled loops, one for each chain.
+    """Return `count` non-zero 64-bit words that seed compiled loops, one for each chain.
 
     >>> kernel_seeds(0, 3).shape
     (3,)

@@ -33,19 +33,20 @@ _MISSING = frozenset({
 })  # fmt: skip
 
 _DELIMITERS = ",;\t"
-_BYTES_PER_CELL = 96  # of a short text in two lists, and its code
-_BYTES_PER_LINE = 300  # a short text with its number, and the list of its cells
+_BYTES_PER_CELL = 96  # of a short string in two lists, and its code
+_BYTES_PER_LINE = 300  # a short string with its index, and the list of its cells
 _ROWS_AT_ONCE = 4096
 _TEXTS = ("string", "large_string")
 _MOST_EMPTY = 10**6  # rows or columns of an array without entries
 
 
 def is_missing(cell: str) -> bool:
-    """Whether a text marks a missing cell: empty, ?, or as spreadsheets, pandas or R write it.
+    """Return whether a string marks a missing cell: empty, ?, or a marker of spreadsheets, pandas
+    or R.
 
-    Upper and lower case are equal, except for `None`: Python writes it for missing values, while
-    `none` is as often a value. In a column of words `None` is a value, too: several published
-    networks have a state of this name.
+    Case is ignored, except for `None`: Python writes it for missing values, while `none` is often a
+    value. In a column of strings `None` is also a value: several published networks have a state of
+    this name.
 
     >>> [is_missing(word) for word in (" ", "n/a", "NULL", "<NA>", "None", "none", "no")]
     [True, True, True, True, True, False, False]
@@ -56,9 +57,10 @@ def is_missing(cell: str) -> bool:
 
 @dataclass(frozen=True)
 class Table:
-    """Numbers in rows and columns (an .npy file may have more axes), names of the columns if the
-    file has them, the other arrays of an .npz file, the texts of columns that hold no numbers: the
-    values there are places in these texts; and of texts the line in the file of each row.
+    """Numbers in rows and columns (an .npy file may have more axes), the column names if the file
+    has them, and the other arrays of an .npz file. `texts` contains the distinct strings of each
+    non-numeric column, whose values are indices into them; `lines` contains the line of each row in
+    a text file.
     """
 
     values: Array
@@ -68,13 +70,13 @@ class Table:
     lines: tuple[int, ...] | None = None
 
     def fault_of(self, column: int) -> str:
-        """Where a column of texts holds something that is not a number."""
+        """Return the location of the first value that is not a number in a column of strings."""
         for row, code in enumerate(self.values[:, column]):
             word = "" if np.isnan(code) else str(self.texts[column][int(code)])
             if not _is_number(word):
                 where = f"row {row + 1}" if self.lines is None else f"line {self.lines[row]}"
                 return f"{where}, column {column + 1}: '{word}' is not a number"
-        raise AssertionError(f"column {column} holds numbers only")
+        raise AssertionError(f"column {column} contains numbers only")
 
 
 def read_table(
@@ -84,12 +86,12 @@ def read_table(
     what: str = "a table",
     texts: bool = False,
 ) -> Table:
-    """The numbers of a .csv, .tsv, .parquet, .npy or .npz file.
+    """Read the numbers of a .csv, .tsv, .parquet, .npy or .npz file.
 
-    The first line of a text names the columns, unless it is a row of numbers itself. `arrays` are
-    the names, in order of preference, that the array of an .npz file may have; one array alone may
-    have any name. `what` is the word for the file in messages. Columns that hold other than numbers
-    are refused, or with `texts` coded (`Table.texts`).
+    The first line of a text file contains the column names, unless it is itself a row of numbers.
+    `arrays` are the accepted names of the array in an .npz file, in order of preference; a single
+    array may have any name. `what` is the word for the file in messages. Columns with values other
+    than numbers raise an error, or with `texts` are encoded (`Table.texts`).
     """
     place = Path(path)
     suffix = table_suffix(place, what)
@@ -101,12 +103,14 @@ def read_table(
 
 
 def table_suffix(place: Path, what: str) -> str:
-    """The ending of a file that is there and may hold a table; `what` is the word for it."""
+    """Return the suffix of an existing file that may contain a table; `what` is the word for it in
+    messages.
+    """
     suffix = suffix_of(place)
     if suffix not in SUFFIXES:
         raise DataError(f"{place}: not {what}; {suggestion(suffix, SUFFIXES)}")
     if not place.is_file():
-        raise MissingDataFileError(f"{place}: there is no such file")
+        raise MissingDataFileError(f"{place}: no such file")
     return suffix
 
 
@@ -115,9 +119,7 @@ def table_suffix(place: Path, what: str) -> str:
 
 @dataclass(frozen=True)
 class Lines:
-    """The lines of a text file that are not empty, below the names of its columns if it has any,
-    and their numbers in the file.
-    """
+    """The non-empty lines of a text file below its column names, if any, and their line numbers."""
 
     place: Path
     names: tuple[str, ...] | None
@@ -127,14 +129,14 @@ class Lines:
     numbers: list[int]
 
     def cells(self) -> tuple[list[list[str]], tuple[int, ...]]:
-        """The cells of each row, all rows of one width, and the line that each row begins in."""
+        """Yield the cells of each row, all of the same width, and the first line of each row."""
         rows, begins = [], []
         with guarded_reading(self.place, "text"):
             reader, line = csv.reader(self.body, delimiter=self.delimiter), 0
             for row in reader:
                 rows.append(row)
                 begins.append(self.numbers[line])
-                line = reader.line_num  # a cell in quotes may go over several lines
+                line = reader.line_num  # a quoted cell may span several lines
         if any("'" in line for line in self.body):
             rows = [[from_cell(cell) for cell in row] for row in rows]
         for number, row in zip(begins, rows, strict=True):
@@ -146,7 +148,9 @@ class Lines:
 
 
 def read_lines(place: Path, is_number: Callable[[str], bool]) -> Lines:
-    """The lines of a text file; the first names the columns unless all its cells are numbers."""
+    """Read the lines of a text file; the first contains the column names unless all its cells are
+    numbers.
+    """
     text = read_text(place)
     require_room(place, _bytes_to_split(text), "its text")
     every = list(enumerate(io.StringIO(text, newline=""), start=1))
@@ -162,7 +166,7 @@ def read_lines(place: Path, is_number: Callable[[str], bool]) -> Lines:
         return Lines(place, None, len(head), delimiter, lines, numbers)
     names = tuple(from_cell(cell.strip()) for cell in head)
     if len(lines) == 1:
-        raise DataError(f"{place}: there are names of columns but no rows")
+        raise DataError(f"{place}: there are column names but no rows")
     if len(set(names)) < len(names):
         twice = next(name for name in names if names.count(name) > 1)
         raise DataError(f"{place}: two columns have the name '{twice}'")
@@ -170,9 +174,7 @@ def read_lines(place: Path, is_number: Callable[[str], bool]) -> Lines:
 
 
 def _bytes_to_split(text: str) -> int:
-    """Memory of a text, a copy of four bytes a letter that is read line by line, its lines and its
-    cells.
-    """
+    """Return the memory of a text: a copy of four bytes per character, its lines and its cells."""
     lines = text.count("\n") + text.count("\r")
     cells = lines + sum(map(text.count, _DELIMITERS))
     letters = 2 * sys.getsizeof(text) + 4 * len(text)
@@ -182,10 +184,10 @@ def _bytes_to_split(text: str) -> int:
 def _kept_lines(
     place: Path, lines: list[tuple[int, str]], delimiter: str, width: int
 ) -> list[tuple[int, str]]:
-    """The lines that are not empty; one of delimiters alone is a row whose cells are all missing.
+    """Return the non-empty lines; a line of delimiters only is a row whose cells are all missing.
 
-    An empty line between the rows of a single column is a missing cell to some programs and nothing
-    to others: it is refused.
+    An empty line between the rows of a single column is a missing cell to some programs and is
+    skipped by others, so it raises an error.
     """
     kept = [pair for pair in lines if pair[1].strip() or delimiter in pair[1]]
     if width == 1 and kept:
@@ -205,7 +207,7 @@ def _text(place: Path, texts: bool) -> Table:
         if found.shape == (len(lines.body), lines.width):
             return Table(found, lines.names, lines=tuple(lines.numbers))
     except ValueError:
-        pass  # missing cells, quotes or faults: cell by cell, which says where
+        pass  # missing cells, quotes or faults: cell by cell, to locate faults
     cells, numbers = lines.cells()
     rows = [[cell.strip() for cell in row] for row in cells]
     out = np.empty((len(rows), lines.width))
@@ -225,14 +227,17 @@ def _text(place: Path, texts: bool) -> Table:
     for j, known in coded.items():
         if lines.names is not None and lines.names[j] in known:  # a row would be lost
             raise DataError(
-                f"{place}: line 1 names the columns, but '{lines.names[j]}' is also a value of "
-                f"column {j + 1}; write a line of names above the rows"
+                f"{place}: line 1 contains the column names, but '{lines.names[j]}' is also a "
+                "value of "
+                f"column {j + 1}; add a line of column names above the rows"
             )
     return Table(out, lines.names, texts=coded, lines=numbers)
 
 
 def _codes(words: list[str]) -> tuple[Array, NDArray[Any]]:
-    """The place of each word among all words in order, NaN for missing ones; and these words."""
+    """Return the index of each string among the sorted distinct strings (NaN if missing), and these
+    strings.
+    """
     known = sorted({word for word in words if word == "None" or not is_missing(word)})
     places = {word: float(k) for k, word in enumerate(known)}
     return np.array([places.get(word, np.nan) for word in words]), np.array(known)
@@ -252,7 +257,7 @@ def _is_number(cell: str) -> bool:
 
 
 def read_arrays(place: Path) -> dict[str, NDArray[Any]]:
-    """The arrays of an .npz file by name, or that of an .npy file under the name ""."""
+    """Return the arrays of an .npz file by name, or that of an .npy file under the name ""."""
     with guarded_reading(place, "NumPy arrays"), place.open("rb") as file:
         if file.read(2) != b"PK":
             file.seek(0)
@@ -269,7 +274,7 @@ def read_arrays(place: Path) -> dict[str, NDArray[Any]]:
 
 
 def _read_array(place: Path, file: IO[bytes], size: int) -> NDArray[Any]:
-    """One array of numbers or texts from a stream of `size` bytes, exactly as long as it says."""
+    """Read one array of numbers or strings from a stream of exactly `size` bytes."""
     version = np.lib.format.read_magic(file)
     if version == (1, 0):
         shape, fortran, kind = np.lib.format.read_array_header_1_0(file)
@@ -286,10 +291,10 @@ def _read_array(place: Path, file: IO[bytes], size: int) -> NDArray[Any]:
     if count * kind.itemsize != held:
         raise DataError(
             f"{place}: cannot be read: an array of shape {shape} and type {kind} takes "
-            f"{count * kind.itemsize} bytes, and the file holds {held}; use another file"
+            f"{count * kind.itemsize} bytes, but the file contains {held}; use another file"
         )
-    if not count and max(shape) > _MOST_EMPTY:  # no bytes, but a result for each row or column
-        raise DataError(f"{place}: an array of shape {shape} holds nothing; use another file")
+    if not count and max(shape) > _MOST_EMPTY:  # no data, but a result for each row or column
+        raise DataError(f"{place}: an array of shape {shape} is empty; use another file")
     require_room(place, count * max(kind.itemsize, 8), f"an array of shape {shape}")
     data = bytearray(file.read(held))
     if len(data) < held:
@@ -297,7 +302,7 @@ def _read_array(place: Path, file: IO[bytes], size: int) -> NDArray[Any]:
     if kind.kind == "U":
         letters = np.frombuffer(data, np.dtype("u4").newbyteorder(kind.byteorder))
         if letters.max(initial=0) > sys.maxunicode:
-            raise DataError(f"{place}: cannot be read: a text holds no letters; use another file")
+            raise DataError(f"{place}: cannot be read: an invalid string; use another file")
     return np.frombuffer(data, kind).reshape(shape, order="F" if fortran else "C")
 
 
@@ -307,13 +312,13 @@ def _numpy(place: Path, wanted: tuple[str, ...]) -> Table:
     if chosen is None and len(arrays) == 1:
         chosen = next(iter(arrays))
     if chosen is None:
-        raise DataError(f"{place}: name the array '{wanted[0]}'; found {sorted(arrays)}")
+        raise DataError(f"{place}: there must be an array '{wanted[0]}'; found {sorted(arrays)}")
     values = as_numbers(arrays.pop(chosen), str(place))
     return Table(values, None, arrays)
 
 
 def as_numbers(values: Any, source: str) -> Array:
-    """An array of numbers, or an error that names the source."""
+    """Convert to an array of numbers, or raise an error that names the source."""
     try:
         with np.errstate(invalid="ignore", over="ignore"):  # signalling NaN, wider floats
             return np.asarray(values, dtype=np.float64)
@@ -322,7 +327,9 @@ def as_numbers(values: Any, source: str) -> Array:
 
 
 def parquet_module(place: PathName) -> Any:
-    """The module pyarrow with its reader of Parquet, or the way to get it."""
+    """Return pyarrow with its Parquet reader, or raise an error with the command that installs
+    it.
+    """
     try:
         import pyarrow
         import pyarrow.parquet
@@ -334,9 +341,9 @@ def parquet_module(place: PathName) -> Any:
 
 
 def open_parquet(place: PathName) -> Any:
-    """A Parquet file whose columns of texts are read as codes.
+    """Open a Parquet file whose string columns are read as codes.
 
-    A short file may repeat a long text so often that it does not fit into memory.
+    A short file may repeat a long string so often that it does not fit into memory.
     """
     pyarrow = parquet_module(place)
     with pyarrow.parquet.ParquetFile(place) as file:
@@ -345,17 +352,17 @@ def open_parquet(place: PathName) -> Any:
 
 
 def read_parquet(place: Path) -> dict[str, Any]:
-    """The columns of a Parquet file as arrays, by name."""
+    """Return the columns of a Parquet file as arrays, by name."""
     pyarrow = parquet_module(place)
     with guarded_reading(place, "Parquet"), open_parquet(place) as file:
         facts, schema = file.metadata, file.schema_arrow
-        # Columns are not asked for their sizes: pyarrow ends the process where statistics are odd.
+        # Sizes of columns are not read: pyarrow ends the process if the statistics are malformed.
         packed = sum(facts.row_group(k).total_byte_size for k in range(facts.num_row_groups))
         require_room(place, max(packed, 8 * facts.num_rows * facts.num_columns), "its table")
         if len(set(schema.names)) < len(schema.names):
             raise DataError(f"{place}: two columns have the same name")
         if any(pyarrow.types.is_nested(kind) for kind in schema.types):
-            raise DataError(f"{place}: a column holds lists or records; store plain columns")
+            raise DataError(f"{place}: a column contains lists or records; store plain columns")
         batches = list(_batches(place, file))
         table = pyarrow.Table.from_batches(batches) if batches else schema.empty_table()
         table.validate(full=True)
@@ -363,7 +370,7 @@ def read_parquet(place: Path) -> dict[str, Any]:
 
 
 def _batches(place: Path, file: Any) -> Iterator[Any]:
-    """The rows of a Parquet file a few thousand at a time, within the limit of reading."""
+    """Yield the rows of a Parquet file in batches of a few thousand, within the reading limit."""
     pyarrow = parquet_module(place)
     held = 0
     for batch in file.iter_batches(_ROWS_AT_ONCE, use_threads=False):
@@ -374,7 +381,7 @@ def _batches(place: Path, file: Any) -> Iterator[Any]:
 
 
 def _bytes_of_texts(column: Any) -> int:
-    """The size of a column once each row has its own text."""
+    """Return the size of a column in which each row has its own string."""
     if not hasattr(column, "dictionary") or str(column.type.value_type) not in _TEXTS:
         return int(column.nbytes)
     from pyarrow import compute

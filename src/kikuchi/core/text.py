@@ -1,4 +1,4 @@
-"""Numbers as short texts, the same on the screen, on a page and in a message."""
+"""Formatting of numbers and strings, the same in the terminal, on a page and in a message."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ UNKNOWN = "–"
 
 
 def printable(text: str) -> str:
-    """A text for a terminal: characters that would steer it are shown by their codes.
+    """Return a text for a terminal, with control characters replaced by their codes.
 
     >>> print(printable("red\\x1b[31m"))
     red\\x1b[31m
@@ -23,7 +23,7 @@ def printable(text: str) -> str:
 
 
 def printable_lines(text: str) -> str:
-    """A text of several lines whose other control characters are shown by their codes.
+    """Return a text of several lines, with other control characters replaced by their codes.
 
     >>> print(printable_lines("two\\nbells\\x07"))
     two
@@ -33,9 +33,10 @@ def printable_lines(text: str) -> str:
 
 
 def html_attribute(text: object) -> str:
-    """A text that is safe in an attribute and in a title of HTML.
+    """Return a text that is safe in an HTML attribute and in an HTML title.
 
-    Control characters, also those that change the direction of writing, are shown by their codes.
+    Control characters, including those that change the writing direction, are replaced by their
+    codes.
 
     >>> html_attribute('<b> & "x"\\u202e')
     '&lt;b&gt; &amp; &quot;x&quot;\\\\u202e'
@@ -44,10 +45,9 @@ def html_attribute(text: object) -> str:
 
 
 def html_text(text: object) -> str:
-    """A text that is safe between tags of HTML.
+    """Return a text that is safe between HTML tags.
 
-    Words that are written from right to left are isolated, so that they leave the order of what
-    stands beside them alone.
+    Right-to-left words are isolated, so that they do not change the order of the text next to them.
 
     >>> html_text("<b>"), html_text("\\u05d0")
     ('&lt;b&gt;', '<bdi>\u05d0</bdi>')
@@ -61,7 +61,7 @@ def _from_the_right(letter: str) -> bool:
 
 
 def spreadsheet_cell(text: str) -> str:
-    """A text as a cell of a table: a spreadsheet shows it and never runs it; `from_cell` reads it.
+    """Return a text as a table cell that a spreadsheet does not execute; `from_cell` reverses it.
 
     >>> spreadsheet_cell("=1+1"), spreadsheet_cell("-1.5"), from_cell("'=1+1")
     ("'=1+1", '-1.5', '=1+1')
@@ -70,7 +70,7 @@ def spreadsheet_cell(text: str) -> str:
 
 
 def from_cell(cell: str) -> str:
-    """The text of a cell that `spreadsheet_cell` wrote."""
+    """Return the text of a cell that `spreadsheet_cell` wrote."""
     return cell[1:] if cell.startswith("'") and _RUNS.match(cell) else cell
 
 
@@ -86,7 +86,7 @@ def _is_number(text: str) -> bool:
 
 
 def is_whole(word: str) -> bool:
-    """Whether a word is a whole number from 0 up that `int` can read, of at most 18 digits.
+    """Return whether a string is a non-negative integer of at most 18 digits that `int` can parse.
 
     >>> is_whole("12"), is_whole("-1"), is_whole("²"), is_whole("9" * 5000)
     (True, False, False, False)
@@ -95,7 +95,7 @@ def is_whole(word: str) -> bool:
 
 
 def one_line(text: str) -> str:
-    """A text in one line, every run of spaces and line breaks one space.
+    """Return a text in one line, with every run of white space replaced by one space.
 
     >>> one_line("two\\n  lines")
     'two lines'
@@ -104,7 +104,7 @@ def one_line(text: str) -> str:
 
 
 def figure(value: float | None, digits: int = 12) -> str:
-    """A number to so many significant digits; a dash where it is unknown.
+    """Return a number to a given number of significant digits; a dash if it is unknown.
 
     >>> figure(165.647464292), figure(None), figure(math.inf)
     ('165.647464292', '–', 'inf')
@@ -113,7 +113,7 @@ def figure(value: float | None, digits: int = 12) -> str:
 
 
 def log_z(value: float | None, decimals: int = 9) -> str:
-    """A log Z to nine decimals, as reference tables print it.
+    """Return log Z to nine decimals, as printed in reference tables.
 
     >>> log_z(165.6474642921), log_z(-1e-16), log_z(None)
     ('165.647464292', '0.000000000', '–')
@@ -126,7 +126,7 @@ def log_z(value: float | None, decimals: int = 9) -> str:
 
 
 def power_of_ten(exponent: float) -> str:
-    """A number given by its decimal logarithm: written out while that is short.
+    """Return a number given by its decimal logarithm, written out if that is short.
 
     >>> power_of_ten(2.1072), power_of_ten(90.3)
     ('128', '10^90.3')
@@ -135,7 +135,7 @@ def power_of_ten(exponent: float) -> str:
 
 
 def error(value: float | None) -> str:
-    """An error to three digits.
+    """Return an error to three digits.
 
     >>> error(0.107834), error(0.0), error(None)
     ('0.108', '0', '–')
@@ -144,7 +144,7 @@ def error(value: float | None) -> str:
 
 
 def seconds(value: float) -> str:
-    """A duration with its unit.
+    """Return a duration with its unit.
 
     >>> seconds(0.00321), seconds(2.5), seconds(75.0), seconds(9.2e-7)
     ('3.2 ms', '2.5 s', '75 s', 'less than 0.1 ms')
@@ -161,7 +161,7 @@ def seconds(value: float) -> str:
 
 
 def count(number: float, noun: str, plural: str | None = None) -> str:
-    """A number with its noun; above a million in powers of ten.
+    """Return a number with its noun; large numbers are in scientific notation.
 
     >>> count(1, "factor"), count(1234, "factor"), count(2, "entry", "entries")
     ('1 factor', '1,234 factors', '2 entries')
@@ -171,7 +171,7 @@ def count(number: float, noun: str, plural: str | None = None) -> str:
 
 
 def whole(number: float) -> str:
-    """A whole number with separators, or its order of magnitude when it is very long.
+    """Return an integer with separators, or in scientific notation if it is very long.
 
     >>> whole(90000), whole(2**80)
     ('90,000', '1.21e+24')
@@ -180,7 +180,7 @@ def whole(number: float) -> str:
 
 
 def tally(counts: Mapping[int, int]) -> str:
-    """A histogram of a few values in one line.
+    """Return a histogram of a few values in one line.
 
     >>> tally({2: 37, 4: 1})
     '2 (37 times), 4 (once)'

@@ -1,4 +1,4 @@
-"""`Trace`: what an iterative method did, step by step."""
+"""`Trace`: the recorded steps of an iterative method."""
 
 from __future__ import annotations
 
@@ -10,20 +10,20 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-_MEASURE = "measure/"  # before the names of measures among the columns
+_MEASURE = "measure/"  # prefix of measures among the column names
 
 
 @dataclass
 class Trace:
-    """Iteration number, residual, objective, bounds on log Z and seconds of each recorded step.
+    """Iteration, residual, objective, bounds on log Z and seconds of each recorded step.
 
-    A step may stand for several sweeps: `iterations` says how many were done by then. What a
-    method does not know is NaN (belief propagation, for one, has no objective that falls).
-    `lower` and `upper` are certified bounds on log Z that the method held at that step. `measures`
-    are further quantities by name, such as the acceptance of chains, NaN where one was not told.
+    A step may comprise several sweeps; `iterations` contains the number done so far. Unknown values
+    are NaN (belief propagation, for example, has no decreasing objective). `lower` and `upper` are
+    the certified bounds on log Z at that step. `measures` are further quantities by name, such as
+    the acceptance rate of chains, NaN where none was reported.
 
-    `objective_name` says what `objective` holds, `residual_name` what `residual` holds (by default
-    the size of the last change), `seconds` is the time since the start.
+    `objective_name` and `residual_name` describe `objective` and `residual` (by default the size of
+    the last change); `seconds` is the time since the start.
 
     >>> trace = Trace(objective_name="lower bound")
     >>> trace.record(1, residual=0.5, objective=-3.0, seconds=0.01)
@@ -52,9 +52,9 @@ class Trace:
         upper: float = math.nan,
         measures: Mapping[str, float] | None = None,
     ) -> None:
-        """Append the step number `iteration`: the largest change in it (`residual`), the
-        `objective`, the `seconds` since the beginning, certified bounds `lower` and `upper`, and
-        other `measures` by name. NaN stands for what is not known.
+        """Append the step `iteration`: its largest change (`residual`), the `objective`, the
+        `seconds` since the start, certified bounds `lower` and `upper`, and other `measures` by
+        name. Unknown values are NaN.
         """
         told, length = measures or {}, len(self.iterations)
         for name in told:
@@ -73,11 +73,11 @@ class Trace:
         try:
             _fill(row, length)
         except KeyboardInterrupt:
-            _fill(row, length)  # a row is whole or not there
+            _fill(row, length)  # a row is complete or absent
             raise
 
     def clear(self) -> None:
-        """Forget all steps: the run begins anew."""
+        """Remove all steps; the run starts again."""
         self.iterations.clear()
         for column in (self.residual, self.objective, self.seconds, self.lower, self.upper):
             column.clear()
@@ -88,11 +88,11 @@ class Trace:
 
     @property
     def last_residual(self) -> float:
-        """Residual of the last step; NaN when nothing was recorded."""
+        """Residual of the last step; NaN if nothing was recorded."""
         return self.residual[-1] if self.residual else math.nan
 
     def arrays(self) -> dict[str, NDArray[Any]]:
-        """The columns as NumPy arrays, by name."""
+        """Return the columns as NumPy arrays, by name."""
         return {
             "iterations": np.array(self.iterations, dtype=np.int64),
             "residual": np.array(self.residual, dtype=np.float64),
@@ -106,7 +106,7 @@ class Trace:
         }
 
     def restore(self, columns: Mapping[str, NDArray[Any]]) -> None:
-        """Hold these `columns`, arrays by name, instead: the inverse of `arrays`.
+        """Replace the content by these `columns`, arrays by name: the inverse of `arrays`.
 
         >>> trace = Trace()
         >>> trace.restore({**Trace().arrays(), "iterations": np.array([1])})
@@ -123,7 +123,9 @@ class Trace:
         for name, column in columns.items():
             wanted = mine[name].dtype if name in mine else np.dtype(np.float64)
             if column.dtype != wanted or column.ndim != 1:
-                raise ValueError(f"the column {name} of a trace must be a line of {wanted} numbers")
+                raise ValueError(
+                    f"the column {name} of a trace must be a vector of {wanted} numbers"
+                )
         for name in mine:
             getattr(self, name)[:] = columns[name].tolist()
         self.measures = {
@@ -132,7 +134,7 @@ class Trace:
 
 
 def _fill(row: list[tuple[list[Any], float]], length: int) -> None:
-    """Append to each column that has no more than `length` values yet."""
+    """Append to each column that has no more than `length` values so far."""
     for column, value in row:
         if len(column) == length:
             column.append(value)

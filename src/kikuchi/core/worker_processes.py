@@ -1,10 +1,10 @@
-"""Worker processes of this machine, the default executor of `core.parallel.map`.
+"""Local worker processes, the default executor of `core.parallel.map`.
 
 Each worker is a fresh interpreter (`spawn`: safe with compiled loops and threads) whose numerical
 libraries use one thread, so that many workers do not compete for the cores. A program that uses
-more than one process must keep its own work under `if __name__ == "__main__":`, as workers read it
-again. Every worker has a pipe of its own: nothing is shared that a worker could hold when it is
-ended, and a worker ends by itself when this process does.
+more than one process must guard its own work by `if __name__ == "__main__":`, since workers import
+it again. Every worker has its own pipe, so no lock is shared that a terminated worker could hold,
+and a worker exits when this process does.
 """
 
 from __future__ import annotations
@@ -35,17 +35,17 @@ from kikuchi.core.errors import KikuchiError
 from kikuchi.core.interrupts import deferred_interrupts
 
 _SET_DEATH_SIGNAL = 1  # PR_SET_PDEATHSIG
-_PATIENCE = 5.0  # seconds for a worker to end by itself
+_PATIENCE = 5.0  # seconds for a worker to exit by itself
 
 
 class WorkerProcesses:
-    """An executor of so many processes, started for each `map` and ended with it."""
+    """An executor with a number of processes that are started and ended with each `map`."""
 
     def __init__(self, workers: int) -> None:
         self.workers = workers
 
     def run(self, job: Job) -> Stopped:
-        """Do the job in worker processes."""
+        """Run the job in worker processes."""
         team: dict[Connection, SpawnProcess] = {}
         stopped: Stopped = "interrupted"
         try:
@@ -73,7 +73,7 @@ def _work(job: Job, idle: list[Connection]) -> Stopped:
             if report is None:
                 busy[idle.pop()] = numbers
             else:
-                outcomes += job.arrived(numbers, report)
+                outcomes += job.record_chunk(numbers, report)
         for number, outcome in sorted(outcomes):
             job.deliver(number, outcome)
         if job.clock.expired and (job.waiting or busy):
@@ -81,7 +81,7 @@ def _work(job: Job, idle: list[Connection]) -> Stopped:
         outcomes = []
         for connection in wait(list(busy), timeout=TICK):
             assert isinstance(connection, Connection)
-            outcomes += job.arrived(busy.pop(connection), _receive(connection))
+            outcomes += job.record_chunk(busy.pop(connection), _receive(connection))
             idle.append(connection)
     for number, outcome in sorted(outcomes):
         job.deliver(number, outcome)
@@ -89,7 +89,7 @@ def _work(job: Job, idle: list[Connection]) -> Stopped:
 
 
 def _send(job: Job, numbers: list[int], worker: Connection) -> ChunkReport | None:
-    """Give a chunk to an idle worker; answers with a report if it cannot be sent at all."""
+    """Send a chunk to an idle worker; return a report of the failure if it cannot be sent."""
     try:
         message = ForkingPickler.dumps((job.function, [job.items[k] for k in numbers]))
     except Exception as error:
@@ -126,7 +126,7 @@ def _start() -> tuple[Connection, SpawnProcess]:
 
 
 def _end(team: dict[Connection, SpawnProcess], at_once: bool) -> None:
-    """Let idle workers go; end those that still work on something nobody waits for."""
+    """Stop idle workers, and terminate those whose results are no longer needed."""
     for connection, process in team.items():
         connection.close()
         if at_once:
@@ -140,7 +140,7 @@ def _end(team: dict[Connection, SpawnProcess], at_once: bool) -> None:
 
 @contextmanager
 def _single_threaded() -> Iterator[None]:
-    """Workers started inside the block inherit a limit of one thread for each library."""
+    """Context manager in which new workers inherit a limit of one thread per library."""
     before = {name: os.environ.get(name) for name in THREAD_LIMITS}
     os.environ.update(dict.fromkeys(THREAD_LIMITS, "1"))
     try:
@@ -157,11 +157,11 @@ def _single_threaded() -> Iterator[None]:
 
 
 def _serve(connection: Connection) -> None:
-    """Do chunks until the other end of the pipe is closed."""
+    """Process chunks until the other end of the pipe is closed."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    COMPILING.tell = None  # the user would be told by every worker
+    COMPILING.tell = None  # otherwise every worker would notify the user
     threading.Thread(target=_end_with_parent, daemon=True).start()
-    if sys.platform == "linux":  # a compiled loop may keep that thread from running for long
+    if sys.platform == "linux":  # a compiled loop may block that thread for a long time
         ctypes.CDLL(None).prctl(_SET_DEATH_SIGNAL, signal.SIGKILL)
     try:
         while True:
@@ -179,7 +179,7 @@ def _answer(message: bytes) -> ChunkReport:
 
 
 def _end_with_parent() -> None:
-    """Wait for the parent process, and end this one at once when it is gone, even if busy."""
+    """Wait for the parent process, and exit at once when it has ended, even if busy."""
     parent = multiprocessing.parent_process()
     assert parent is not None
     parent.join()

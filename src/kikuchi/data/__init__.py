@@ -1,4 +1,4 @@
-"""Bundled models to try things on.
+"""Bundled example models and data sets.
 
 >>> example("juror")
 FactorGraph(directed, 3 variables, 3 factors, 12 table entries)

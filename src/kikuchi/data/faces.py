@@ -1,5 +1,4 @@
-"""Faces: the ORL (Olivetti) pictures that a registry package carries, or any file of that layout,
-and how they are prepared for the experiments.
+"""Faces: the ORL (Olivetti) images from an installed package or a file, and their preparation.
 
 Reference: TEH-E1, TEH-E1f.
 """
@@ -25,17 +24,17 @@ OVAL_PIXELS = 1768
 """Pixels inside the oval."""
 
 _PEOPLE, _POSES = 40, 10
-_REACH = 0.09  # of the side of a picture: how far it may be moved
+_REACH = 0.09  # largest shift, as a fraction of the side of an image
 _ROUNDS = 30
 _PGM = re.compile(rb"P5\s+(?:#[^\n]*\n\s*)*(\d{1,9})\s+(\d{1,9})\s+(\d{1,9})\s")
 
 
 def faces(source: str | None = None, side: int | None = SIDE) -> Images:
-    """Faces with a number for each person: 400 of ORL at 64 x 64 in the layout of Olivetti (40
-    people, 10 pictures each, one person after the other), or those of a file (`read_images`).
+    """Load faces with a number for each person: 400 of ORL at 64 x 64 in the layout of Olivetti (40
+    people, 10 images each, one person after the other), or those of a file (`read_images`).
 
-    ORL pictures have 112 x 92 pixels; the square in the middle is kept. Pictures larger than
-    `side` are averaged over areas to that size; None keeps all pixels.
+    ORL images have 112 x 92 pixels and are cropped to the central square. Images larger than `side`
+    are averaged over areas to that size; None disables this.
 
     >>> images = faces()
     >>> images.pixels.shape, images.labels[:11].tolist()
@@ -58,11 +57,11 @@ def _orl() -> Images:
 
 
 def read_pgm(path: str | Path) -> Array:
-    """Grey values in [0, 1] of a binary PGM picture (P5, one or two bytes per pixel)."""
+    """Read the grey values in [0, 1] of a binary PGM image (P5, one or two bytes per pixel)."""
     content = read_bytes(path)
     head = _PGM.match(content)
     if head is None:
-        raise FormatError(path, None, "no head of a binary PGM picture", "expected P5 and sizes")
+        raise FormatError(path, None, "no header of a binary PGM image", "expected P5 and sizes")
     wide, tall, top = (int(word) for word in head.groups())
     if not (wide and tall and 0 < top < 65536):
         raise FormatError(path, None, f"sizes {wide} x {tall}, top {top}", "expected positive ones")
@@ -74,7 +73,9 @@ def read_pgm(path: str | Path) -> Array:
         )
     grey = np.frombuffer(body, kind, wide * tall).reshape(tall, wide) / top
     if grey.max() > 1:
-        raise FormatError(path, None, f"a grey value above {top}", "the head must give the largest")
+        raise FormatError(
+            path, None, f"a grey value above {top}", "the header must contain the largest value"
+        )
     return grey
 
 
@@ -89,10 +90,10 @@ def _middle_square(picture: NDArray[Any]) -> NDArray[Any]:
 
 
 def oval(shape: Shape, kept: int | None = None) -> Mask:
-    """The pixels inside an upright oval as tall as the picture, `kept` of them (step e).
+    """Return a mask of `kept` pixels inside an upright oval as tall as the image (step e).
 
-    Without `kept` the share is that of the thesis: 1768 of 56 x 56. The oval is as wide as that
-    number needs; where its outline passes pixels that are alike, the nearest number is kept.
+    By default the fraction is that of the thesis: 1768 of 56 x 56. The width of the oval follows
+    from this number; because of symmetric pixels the result is the nearest possible number.
 
     >>> int(oval((56, 56)).sum()), int(oval((28, 28)).sum())
     (1768, 440)
@@ -103,7 +104,7 @@ def oval(shape: Shape, kept: int | None = None) -> Mask:
         raise DataError(f"an oval of {wanted} pixels does not fit in {tall} x {wide}")
     y = (np.arange(tall) + 0.5 - tall / 2) / (tall / 2)
     x = np.arange(wide) + 0.5 - wide / 2
-    # the half width at which each pixel enters an oval of full height
+    # half width at which each pixel enters an oval of full height
     entry = np.abs(x)[None, :] / np.sqrt(1.0 - y[:, None] ** 2)
     order = np.sort(entry, axis=None)
     steps = np.flatnonzero(np.diff(order, append=math.inf) > 1e-9) + 1
@@ -113,10 +114,10 @@ def oval(shape: Shape, kept: int | None = None) -> Mask:
 
 
 def match_histograms(pixels: Array) -> Array:
-    """Give all pictures (rows) the same grey values: the pooled ones, by rank.
+    """Give all images (rows) the pooled distribution of grey values, by rank.
 
-    The pixel of rank r among d, from 1, gets the pooled quantile (r - 1/2) / d; equal pixels
-    share their mean rank, so that they stay equal.
+    The pixel of rank r among d, counted from 1, gets the pooled quantile (r - 1/2) / d; equal
+    pixels get their mean rank, so that they remain equal.
 
     >>> match_histograms(np.array([[0.0, 1.0], [8.0, 6.0]])).tolist()
     [[0.5, 7.0], [7.0, 0.5]]
@@ -132,11 +133,12 @@ def match_histograms(pixels: Array) -> Array:
 
 
 def align(images: Images, reach: int | None = None) -> Images:
-    """Move each picture by whole pixels to where it fits the mean of all best, and crop the rest.
+    """Shift each image by whole pixels to the best match with the mean of all, and crop the
+    borders.
 
-    Stands in for eyes that are marked and moved by hand (steps b and c): the correlation
-    with the mean inside the oval decides, and the mean is taken again until no picture moves.
-    Pictures lose `reach` pixels on each side (9 in 100 if it is not given). Nothing is turned.
+    This replaces eyes marked and aligned by hand (steps b and c): it maximises the correlation with
+    the mean inside the oval, and recomputes the mean until no image moves. Images lose `reach`
+    pixels on each side (by default 9 in 100). Images are not rotated.
 
     >>> spot = np.zeros((2, 12, 12))
     >>> spot[0, 5, 5] = spot[1, 7, 4] = 1
@@ -162,7 +164,7 @@ def align(images: Images, reach: int | None = None) -> Images:
 
 
 class _Fits:
-    """Correlation of every picture with a mean face, at every move, by Fourier transforms."""
+    """Correlation of every image with a mean face at every shift, by Fourier transforms."""
 
     def __init__(self, stack: Array, mask: Mask, reach: int) -> None:
         self.mask, self.moves = mask, 2 * reach + 1
@@ -175,7 +177,7 @@ class _Fits:
         self.spread = np.sqrt(np.maximum(squares - sums**2 / count, 1e-12))
 
     def best(self, crops: Array) -> Ints:
-        """The move of each picture that fits the mean of the crops best."""
+        """Return the shift of each image that best matches the mean of the crops."""
         inside = crops[:, self.mask]
         inside = inside - inside.mean(axis=1, keepdims=True)
         inside /= np.maximum(np.linalg.norm(inside, axis=1, keepdims=True), 1e-12)
@@ -201,10 +203,10 @@ def _cropped(stack: Array, moves: Ints, shape: Shape) -> Array:
 
 
 def prepare(images: Images, side: int = PREPARED_SIDE) -> tuple[Array, Mask]:
-    """Pixels inside the oval, one face per row, and the oval itself (steps b to f).
+    """Return the pixels inside the oval, one face per row, and the oval itself (steps b to f).
 
-    Aligned, averaged to `side` x `side` (or left as they are if they have fewer pixels), cut out by
-    the oval, histograms matched, spread over [0, 1].
+    Faces are aligned, averaged to `side` x `side` (unless they have fewer pixels), masked by the
+    oval, histogram-matched and scaled to [0, 1].
     """
     aligned = align(images)
     small = aligned.resized((min(side, aligned.shape[0]), min(side, aligned.shape[1])))
@@ -217,7 +219,7 @@ def prepare(images: Images, side: int = PREPARED_SIDE) -> tuple[Array, Mask]:
 
 
 def unmask(rows: Array, mask: Mask, outside: float = 0.0) -> Array:
-    """Pictures (n, rows, columns) from the pixels inside the oval."""
+    """Return images (n, rows, columns) from the pixels inside the oval."""
     full = np.full((len(rows), *mask.shape), outside)
     full[:, mask] = rows
     return full

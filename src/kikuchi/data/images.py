@@ -1,4 +1,4 @@
-"""`Images`: grey pictures of one size with their labels, and the files that hold them."""
+"""`Images`: grey images of one size with their labels, and image files."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from kikuchi.core.tables import as_numbers, read_table
 
 Shape = tuple[int, int]
 
-_LARGEST_LABEL = 2.0**53  # beyond it not every whole number is a double
+_LARGEST_LABEL = 2.0**53  # beyond it not every integer is a double
 _LEVELS = (1.0, 16.0, 255.0)
 _IMAGE_NAMES = ("images", "data")
 _LABEL_NAMES = ("labels", "people", "target")
@@ -27,10 +27,10 @@ _LABEL_NAMES = ("labels", "people", "target")
 
 @dataclass(frozen=True)
 class Images:
-    """Pictures as rows of grey values in [0, 1], with a whole number each that says whose or what.
+    """Images as rows of grey values in [0, 1], with an integer label each.
 
-    `labels` is None where nobody said. `shape` is rows and columns of pixels; `source` says where
-    the pictures come from.
+    `labels` is None if there are no labels. `shape` contains the rows and columns of pixels;
+    `source` is the origin of the images, for messages.
 
     >>> two = Images.of([[0, 16], [8, 4]], shape=(1, 2), labels=[0, 1])
     >>> two.pixels.tolist(), two.thresholded().pixels.tolist()
@@ -51,10 +51,11 @@ class Images:
         labels: ArrayLike | None = None,
         source: str = "array",
     ) -> Images:
-        """Checked pictures: stacked (n, rows, columns), or one per row with `shape` (else square).
+        """Return checked images, given as a stack (n, rows, columns) or one per row with `shape`
+        (else square).
 
-        Grey values go from 0 to 1, 16 or 255, the smallest of these that fits; [-1, 1] is moved
-        to [0, 1].
+        Grey values are in [0, 1], [0, 16] or [0, 255], the smallest range that fits; [-1, 1] is
+        mapped to [0, 1].
         """
         rows, found = _as_rows(_numbers(pixels, source), shape, source)
         known = None if labels is None else _as_labels(labels, len(rows), source)
@@ -64,7 +65,7 @@ class Images:
         return len(self.pixels)
 
     def required_labels(self) -> Ints:
-        """The labels; an error where there are none."""
+        """Return the labels; raise an error if there are none."""
         if self.labels is None:
             raise DataError(
                 f"{self.source}: the pictures have no labels; give them as an array "
@@ -73,26 +74,26 @@ class Images:
         return self.labels
 
     def at(self, rows: ArrayLike) -> Images:
-        """Some of the pictures: row numbers, or true and false for each."""
+        """Return some of the images, given row numbers or a Boolean mask."""
         chosen = np.asarray(rows)
         labels = None if self.labels is None else self.labels[chosen]
         return Images(self.pixels[chosen], self.shape, labels, self.source)
 
     def of_class(self, label: int) -> Images:
-        """The pictures with one label; there must be some."""
+        """Return the images with one label; raise an error if there are none."""
         rows = np.flatnonzero(self.required_labels() == label)
         if not len(rows):
             raise DataError(f"{self.source}: no picture has the label {label}")
         return self.at(rows)
 
     def thresholded(self, level: float = 0.5) -> Images:
-        """Black and white: 1 where the grey value is at least `level`."""
+        """Return binary images: 1 where the grey value is at least `level`."""
         return Images(
             (self.pixels >= level).astype(np.float64), self.shape, self.labels, self.source
         )
 
     def resized(self, shape: Shape) -> Images:
-        """Fewer pixels, each the average of the area that it covers.
+        """Return images with fewer pixels, each the average of the area that it covers.
 
         >>> Images.of([[0, 0, 1, 0, 1, 1]], shape=(1, 6)).resized((1, 2)).pixels.round(3).tolist()
         [[0.333, 0.667]]
@@ -110,7 +111,7 @@ class Images:
         return Images(small.reshape(len(self), -1), shape, self.labels, self.source)
 
     def split(self, train: int, test: int, seed: Seed = None) -> tuple[Images, Images]:
-        """Two sets without a common picture, `train` and `test` of every label, in mixed order.
+        """Return two disjoint sets with `train` and `test` images of every label, shuffled.
 
         >>> few = Images.of(np.eye(6), shape=(2, 3), labels=[0, 1, 0, 1, 0, 1])
         >>> [sorted(part.labels.tolist()) for part in few.split(2, 1, seed=0)]
@@ -125,7 +126,7 @@ class Images:
             scarce = names[counts.argmin()]
             raise DataError(
                 f"{self.source}: label {scarce} has {counts.min()} pictures, the split needs "
-                f"{train} + {test}; ask for fewer"
+                f"{train} + {test}; request fewer"
             )
         mixed = [rng.permutation(np.flatnonzero(labels == name)) for name in names]
         first = np.concatenate([rows[:train] for rows in mixed])
@@ -134,7 +135,9 @@ class Images:
 
 
 def _area_weights(old: int, new: int) -> Array:
-    """Share of each old cell in each new one, when `old` cells are merged to `new`."""
+    """Return the fraction of each old cell in each new one, when `old` cells are merged into
+    `new`.
+    """
     edges = np.linspace(0.0, old, new + 1)
     upper = np.minimum(edges[1:, None], np.arange(1, old + 1))
     lower = np.maximum(edges[:-1, None], np.arange(old))
@@ -146,10 +149,11 @@ def _area_weights(old: int, new: int) -> Array:
 
 
 def read_images(path: str | PathLike[str], shape: Shape | None = None) -> Images:
-    """Pictures of a file: one per row in .csv, .tsv, .parquet or .npy, perhaps its label as the
-    last column; stacked pictures in .npy; or arrays `images` and perhaps `labels` in .npz.
+    """Read images from a file: one per row in .csv, .tsv, .parquet or .npy, optionally with the
+    label as the last column; a stack of images in .npy; or arrays `images` and optionally `labels`
+    in .npz.
 
-    `shape` is what the pictures must have; without it rows are square pictures.
+    `shape` is the required shape; without it rows are square images.
     """
     source = str(path)
     table = read_table(path, arrays=_IMAGE_NAMES, what="a file of pictures")
@@ -163,7 +167,7 @@ def read_images(path: str | PathLike[str], shape: Shape | None = None) -> Images
 
 
 def package_folder(package: str, what: str) -> Path:
-    """Folder of an installed package that carries data, found without running it."""
+    """Return the folder of an installed package with data, without importing the package."""
     found = find_spec(package)
     if found is None or not found.submodule_search_locations:
         how = install(extra_of(package))
@@ -181,7 +185,7 @@ def _expected(images: Images, shape: Shape | None) -> Images:
 
 
 def _picture_width(columns: int, shape: Shape | None, source: str) -> int:
-    """How many of the columns are pixels: all, or all but the last."""
+    """Return how many columns are pixels: all, or all but the last."""
     for width in (columns, columns - 1):
         if width > 0 and (
             width == shape[0] * shape[1] if shape is not None else math.isqrt(width) ** 2 == width
@@ -215,7 +219,7 @@ def _as_rows(pixels: Array, shape: Shape | None, source: str) -> tuple[Array, Sh
     found = shape or (side, side)
     if found[0] * found[1] != pixels.shape[1]:
         raise DataError(
-            f"{source}: {pixels.shape[1]} pixels are no picture of {found[0]} x {found[1]}"
+            f"{source}: {pixels.shape[1]} pixels are not an image of {found[0]} x {found[1]}"
         )
     return pixels, found
 
@@ -225,7 +229,7 @@ def _as_labels(labels: ArrayLike, count: int, source: str) -> Ints:
     if len(array) != count:
         raise DataError(f"{source}: {len(array)} labels for {count} pictures")
     if np.any(array != np.round(array)) or np.any(np.abs(array) > _LARGEST_LABEL):
-        raise DataError(f"{source}: labels must be whole numbers of at most 2^53")
+        raise DataError(f"{source}: labels must be integers of at most 2^53")
     return array.astype(np.int64)
 
 

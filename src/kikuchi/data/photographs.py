@@ -1,4 +1,4 @@
-"""Photographs: those that registry packages carry, by name, or picture files."""
+"""Photographs from installed packages, by name, or from image files."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from kikuchi.core.files import guarded_reading, require_room, suffix_of
 SUFFIXES = (".jpg", ".jpeg", ".png", ".tif", ".tiff", ".bmp", ".pgm", ".ppm")
 
 _LUMA = (0.299, 0.587, 0.114)
-_PACKAGES = {  # where the package keeps them, and which of its pictures are photographs
+_PACKAGES = {  # folder in the package, and which of its images are photographs
     "sklearn": ("datasets/images", ("china.jpg", "flower.jpg")),
     "matplotlib": ("mpl-data/sample_data", ("grace_hopper.jpg",)),
     "skimage": (
@@ -28,7 +28,7 @@ _PACKAGES = {  # where the package keeps them, and which of its pictures are pho
     ),
 }  # fmt: skip
 COLLECTIONS = ("photographs", *_PACKAGES)
-"""Names of collections: `photographs` is all that installed packages carry."""
+"""Names of collections: `photographs` means all from installed packages."""
 
 
 class Photograph(NamedTuple):
@@ -39,8 +39,8 @@ class Photograph(NamedTuple):
 
 
 def photographs(*sources: str) -> list[Photograph]:
-    """Photographs of the collections `sklearn`, `matplotlib` and `skimage`, or `photographs` for
-    all of these that are installed; of files; and of all picture files of a folder.
+    """Load photographs of the collections `sklearn`, `matplotlib` and `skimage`, or `photographs`
+    for all of these that are installed; of files; and of all image files of a folder.
 
     >>> [(p.name, p.grey.shape) for p in photographs("sklearn")]
     [('china.jpg', (427, 640)), ('flower.jpg', (427, 640))]
@@ -63,21 +63,21 @@ def _files(source: str) -> list[Path]:
     if source in _PACKAGES:
         found = _of_package(source)
         if not found:
-            raise MissingExtraError(f"{source} is not installed, or carries no photographs")
+            raise MissingExtraError(f"{source} is not installed, or contains no photographs")
         return found
     place = Path(source)
     if place.is_dir():
         inside = sorted(p for p in place.iterdir() if suffix_of(p) in SUFFIXES and p.is_file())
         if not inside:
-            raise DataError(f"{place}: the folder holds no pictures ({', '.join(SUFFIXES)})")
+            raise DataError(f"{place}: the folder contains no images ({', '.join(SUFFIXES)})")
         return inside
     if not place.is_file():
-        raise DataError(f"{place}: there is no such file; {suggestion(source, COLLECTIONS)}")
+        raise DataError(f"{place}: no such file; {suggestion(source, COLLECTIONS)}")
     return [place]
 
 
 def _of_package(package: str) -> list[Path]:
-    """Photographs that an installed package carries, found without running it."""
+    """Yield photographs of an installed package, without importing the package."""
     found = find_spec(package)
     if found is None or not found.submodule_search_locations:
         return []
@@ -87,7 +87,7 @@ def _of_package(package: str) -> list[Path]:
 
 
 def read_photograph(path: str | Path) -> Photograph:
-    """The grey values of a picture file; colours are weighted as the eye sees them."""
+    """Return the grey values of an image file; colours are weighted by perceived brightness."""
     from PIL import Image
 
     place = Path(path)

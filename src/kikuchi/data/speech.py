@@ -1,4 +1,4 @@
-"""Sources that sound like speech: silent half of the time, heavy-tailed, modulated.
+"""Synthetic speech-like sources: silent half of the time, heavy-tailed, modulated.
 
 Reference: HOJ-E5.
 """
@@ -13,8 +13,8 @@ from kikuchi.core.arrays import Array
 from kikuchi.core.errors import MethodError
 from kikuchi.core.seeds import Seed, generator
 
-_BLOCK = 0.025  # seconds, about the length over which a voice keeps its sound
-_SILENT = 0.55  # share of the blocks
+_BLOCK = 0.025  # seconds, about the length of a stationary piece of speech
+_SILENT = 0.55  # fraction of the blocks
 _SYLLABLE = 0.2
 _VOWELS = (  # first three resonances of some vowels, in Hz
     (730.0, 1090.0, 2440.0),
@@ -34,7 +34,7 @@ def speech_like(
     kind: Literal["gated", "voiced"] = "gated",
     seed: Seed = 0,
 ) -> Array:
-    """Independent signals (samples, sources), each with largest size 1.
+    """Return independent signals (samples, sources), each scaled to maximum absolute value 1.
 
     `gated`: Laplace noise, silent in 55 % of its blocks of 25 ms, with gamma amplitudes and a
     smooth envelope. `voiced`: syllables of a buzz with its own pitch through the resonances of

@@ -55,7 +55,7 @@ class ExpertICA(EnergyModel):
         'Learning rate: "constant", "linear", "cosine", "exponential:factor=0.95", '
         '"inverse-time:decay=0.05" or "warmup-cosine".',
     )
-    max_iter: int = option(10, "Passes over the rows, each in an order of its own.", low=1)
+    max_iter: int = option(10, "Number of passes over the rows, each shuffled.", low=1)
 
     judged_columns: ClassVar[int] = 0
 

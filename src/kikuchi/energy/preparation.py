@@ -220,7 +220,7 @@ class Patches:
 
         place = Path(path)
         if not place.is_file():
-            raise DataError(f"{place}: there is no such file")
+            raise DataError(f"{place}: no such file")
         found = cls.of_arrays(read_arrays(place), str(place))
         if found is None:
             raise DataError(f"{place}: holds no patches; make them with patches(...).save")
@@ -361,7 +361,7 @@ def _drawn(
     if count is not None or not found:
         raise DataError(
             f"the sources have {total} places for pieces of {size}, {found} of them not flat, and "
-            f"{count or 'some'} are needed; ask for fewer, or give more sources"
+            f"{count or 'some'} are needed; request fewer, or give more sources"
         )
     return np.concatenate(kept), drawn, np.concatenate(used)
 

@@ -246,9 +246,9 @@ class TransportGenerator(PreparedEstimator):
     validation_fraction: float = option(0.1, "Fraction of the rows held out.", low=0, below=1)
     patience: int = option(20, "Epochs without a better held-out score before the end.", low=1)
     solver: str = option("adam", "Optimiser of optax, or sgd.")
-    learning_rate: float = option(2e-3, "First rate of the updates.", above=0)
-    weight_decay: float = option(1e-5, "Strength of the decay of weights towards 0.", low=0)
-    batch_size: int = option(128, "Rows of each update.", low=2)
+    learning_rate: float = option(2e-3, "Initial learning rate.", above=0)
+    weight_decay: float = option(1e-5, "Weight decay.", low=0)
+    batch_size: int = option(128, "Number of rows per update.", low=2)
     max_iter: int = option(100, "Passes over the rows at most.", low=1)
 
     def _begin(self, rows: Array, rng: np.random.Generator) -> GeneratorNetwork:

@@ -1,15 +1,15 @@
 """Appearance probabilities: how often each factor is in a random forest.
 
 A forest is a set of factors whose bipartite graph with the variables has no cycle; a set of pairs
-is one when it is a forest of edges, and of factors over the same variables it holds one at most.
-Tree-reweighted methods need the probability rho_a of each factor, because then
+is one if it is a forest of edges, and it contains at most one of several factors over the same
+variables. Tree-reweighted methods need the probability rho_a of each factor, because then
 
     H(p) <= sum_i H_i - sum_a rho_a I_a        for every distribution p,
 
-I_a being the multi-information of p on factor a. Proof: of all distributions with p's
-marginals on the factors of a forest T the product prod_i p_i prod_{a in T} p_a / prod_{i in a} p_i
-has the largest entropy, sum_i H_i - sum_{a in T} I_a; so that is at least H(p) for every T, and on
-average over T.
+where I_a is the multi-information of p on factor a. Proof: among all distributions with p's
+marginals on the factors of a forest T, the product prod_i p_i prod_{a in T} p_a / prod_{i in a} p_i
+has the largest entropy, sum_i H_i - sum_{a in T} I_a. This is therefore at least H(p) for every T,
+and also on average over T.
 
 Reference: LIU-D6, LIU-I8.
 """
@@ -32,22 +32,23 @@ from kikuchi.graphs.elimination import elimination_work
 from kikuchi.graphs.factor_graph import FactorGraph
 
 _POLYTOPE_TOL = 1e-9
-_DENSE = 0.25  # share of entries from which a Laplacian is inverted as a full matrix
+_DENSE = 0.25  # density above which a Laplacian is inverted as a full matrix
 _LISTED = 8  # variables named in an error
 _FACTOR_SECONDS, _INVERSE_SECONDS = 4e-10, 3e-9  # per squared entry of a column of the factor
 _ENTRIES_PER_SECOND = 3e8  # read by a greedy elimination
-_GRACE = 0.1  # CPU seconds beyond the budget within which every factor gets into a forest
-_FORESIGHT = 0.1  # part of the time that may go into foreseeing
+_GRACE = 0.1  # CPU seconds beyond the budget for including every factor in a forest
+_FORESIGHT = 0.1  # fraction of the time available for the estimate
 
 
 @dataclass(frozen=True, eq=False)
 class Appearances:
-    """Probability of each factor in a random forest, and how the forests hang from their roots.
+    """Probability of each factor in a random forest, and the orientation of the forests.
 
     `weights` has one entry for each factor, 1 for factors of one variable. `parents` has one for
     each edge (factor, variable): the probability that the factor is in the forest and the variable
-    is the one of its variables that is nearest to the root. So the parents of a factor sum to its
-    weight, and 1 minus the rest around a variable is the probability that it is a root.
+    is the one of its variables closest to the root. The parents of a factor therefore sum to its
+    weight, and the probability that a variable is a root is 1 minus the sum of the remaining
+    weights around it.
     """
 
     weights: Array
@@ -55,7 +56,7 @@ class Appearances:
     kind: str
 
     def mixed(self, other: Appearances, share: float) -> Appearances:
-        """Forests of `other` with probability `share`, else of this."""
+        """Return the mixture of the forests of `other`, with probability `share`, and of this."""
         return Appearances(
             (1.0 - share) * self.weights + share * other.weights,
             (1.0 - share) * self.parents + share * other.parents,
@@ -66,14 +67,16 @@ class Appearances:
 def uniform_appearances(
     graph: FactorGraph, budget: Budget | None = None, seconds: float = math.inf
 ) -> Appearances:
-    """Every spanning tree equally likely, exactly: the effective resistance of each edge.
+    """Return exact probabilities under uniform spanning trees: the effective resistance of each
+    edge.
 
-    For factors of at most two variables. One sparse factorisation and the entries of the inverse
-    that belong to edges; each connected component by itself. With g the inverse Laplacian grounded
-    at a vertex, rho_ij = g_ii + g_jj - 2 g_ij, and i is the parent of j under a uniform root with
-    probability rho_ij / 2 + (h_j - h_i) / 2 where h_i = g_ii - 2 mean_k g_ik.
+    For factors of at most two variables. It takes one sparse factorisation and the entries of the
+    inverse that belong to edges, for each connected component separately. With g the inverse
+    Laplacian grounded at a vertex, rho_ij = g_ii + g_jj - 2 g_ij, and i is the parent of j under a
+    uniform root with probability rho_ij / 2 + (h_j - h_i) / 2 where h_i = g_ii - 2 mean_k g_ik.
 
-    `seconds` are those left: a factorisation foreseen to take longer raises `OutOfTimeError`.
+    `seconds` is the remaining time: a factorisation expected to take longer raises
+    `OutOfTimeError`.
 
     >>> from kikuchi.generate import complete
     >>> np.unique(uniform_appearances(complete(5)).weights.round(12)).tolist()
@@ -98,7 +101,7 @@ def uniform_appearances(
 
 
 def forest_appearances(graph: FactorGraph, gains: Array) -> Appearances:
-    """One forest, grown greedily from the factors of largest `gains`.
+    """Return one forest, built greedily from the factors with the largest `gains`.
 
     For factors of two variables it is a spanning forest of largest total gain (Kruskal).
 
@@ -137,12 +140,11 @@ def sampled_appearances(
     rng: np.random.Generator,
     expired: Callable[[], bool] = lambda: False,
 ) -> Appearances:
-    """Frequencies in at least `count` random forests, for factors of any order.
+    """Return the frequencies in at least `count` random forests, for factors of any order.
 
-    Each forest is grown from the factors in an order by how often they were in one so far, at
-    random among equals, until every factor has been in one. Once `expired` is true, no further
-    forest is grown beyond those that a tenth of a second suffices for; if a factor has not been in
-    one by then, `OutOfTimeError` is raised.
+    Each forest adds factors in the order of how rarely they were used so far, with random ties,
+    until every factor has been used. Once `expired` is true, more forests are built only for
+    another tenth of a second; if a factor has not been used by then, `OutOfTimeError` is raised.
 
     >>> from kikuchi import grid
     >>> weights = sampled_appearances(grid(3, 3), 50, np.random.default_rng(0)).weights
@@ -169,12 +171,13 @@ def sampled_appearances(
 
 
 def given_appearances(graph: FactorGraph, weights: ArrayLike) -> Appearances:
-    """Probabilities given by the user, checked to be those of some random forest.
+    """Return the user's probabilities after checking that they belong to a random forest.
 
-    For factors of two variables that is so when no set S of variables holds factors of total weight
-    above |S| - 1 (the spanning-tree polytope). For every variable r a flow splits each weight
-    between the two ends so that none bears more than 1 and r nothing; where there is none, the cut
-    is such a set, and the error names it. On forests all weights up to 1 are possible.
+    For factors of two variables this holds if no set S of variables contains factors of total
+    weight above |S| - 1 (the spanning-tree polytope). For every variable r, a flow splits each
+    weight between the two ends so that no variable receives more than 1 and r receives nothing; if
+    there is no such flow, the cut is a violating set, which the error names. On forests all weights
+    up to 1 are possible.
 
     >>> from kikuchi.generate import complete
     >>> triangle = complete(3)
@@ -183,14 +186,14 @@ def given_appearances(graph: FactorGraph, weights: ArrayLike) -> Appearances:
     >>> given_appearances(triangle, np.ones(triangle.n_factors))
     Traceback (most recent call last):
         ...
-    kikuchi.core.errors.MethodError: appearances: the factors among variables 0, 1, 2 sum to 3, \
-but no forest holds more than 2 of them; lower them, or use uniform appearances
+    kikuchi.core.errors.MethodError: appearances: the factors among variables 0, 1, 2 sum to 3, but
+    no forest contains more than 2 of them; lower them, or use uniform appearances
     """
     rho = np.asarray(weights, dtype=np.float64)
     if rho.shape != (graph.n_factors,):
         raise MethodError(
-            f"appearances: one number for each of the {graph.n_factors} factors is needed, "
-            f"got {rho.size}"
+            f"appearances: one number for each of the {graph.n_factors} factors is required, got "
+            f"{rho.size}"
         )
     orders = np.diff(graph.scope_offsets)
     wrong = np.flatnonzero((orders > 1) & ~((rho > 0) & (rho <= 1 + _POLYTOPE_TOL)))
@@ -218,17 +221,18 @@ def _of_single_factors(graph: FactorGraph) -> tuple[Array, Array]:
 
 
 def _thinned(forest: Appearances, graph: FactorGraph, rho: Array) -> Appearances:
-    """Factors of one forest, each kept with its own probability."""
+    """Return a forest whose factors are retained with given probabilities."""
     keep = np.where(np.diff(graph.scope_offsets) > 1, rho, 1.0)
     return Appearances(forest.weights * keep, forest.parents * keep[graph.edge_factors], "given")
 
 
 def _foresee(graph: FactorGraph, seconds: float) -> None:
-    """Refuse a factorisation that would take longer, by the fill of a quick elimination.
+    """Raise an error if a factorisation would take longer, estimated from the fill of a quick
+    elimination.
 
-    Where that ends early, the variables left are taken to become one dense block.
+    If the elimination stops early, the remaining variables are assumed to form one dense block.
     """
-    if _FACTOR_SECONDS * graph.n_variables**3 / 3.0 <= seconds:  # dense, and still in time
+    if _FACTOR_SECONDS * graph.n_variables**3 / 3.0 <= seconds:  # dense, and fast enough
         return
     work = elimination_work(graph, _ENTRIES_PER_SECOND * _FORESIGHT * seconds)
     _require_seconds(_FACTOR_SECONDS * work, seconds)
@@ -274,7 +278,7 @@ def _resistances(n: int, i: Ints, j: Ints, budget: Budget, seconds: float) -> tu
 
 
 class _DenseInverse:
-    """The inverse of a matrix with few zeros."""
+    """The inverse of a dense matrix."""
 
     def __init__(self, matrix: Any, budget: Budget) -> None:
         budget.require_bytes(
@@ -293,7 +297,9 @@ class _DenseInverse:
 
 
 class _SparseInverse:
-    """The inverse of a sparse symmetric positive matrix, where the matrix has entries."""
+    """Entries of the inverse of a sparse symmetric positive definite matrix, at its nonzero
+    positions.
+    """
 
     def __init__(self, matrix: Any, budget: Budget, seconds: float) -> None:
         from scipy.sparse.linalg import splu
@@ -331,7 +337,7 @@ class _SparseInverse:
         return np.asarray(self._lu.solve(right))
 
     def entries(self, rows: Ints, cols: Ints) -> Array:
-        """Entries of the inverse at places where the matrix has some."""
+        """Entries of the inverse at nonzero positions of the matrix."""
         r, c = self._new_place[rows], self._new_place[cols]
         low, high = np.minimum(r, c), np.maximum(r, c)
         n = len(self.diagonal)
@@ -341,8 +347,8 @@ class _SparseInverse:
 
 
 def _oriented(graph: FactorGraph, rho: Array) -> Appearances:
-    """Split the weights of pairs between their ends, or name the set that is too heavy."""
-    from kikuchi.graphs.kernels.appearances import orient
+    """Split the weights of pairs between their ends, or raise an error naming the violating set."""
+    from kikuchi.graphs.kernels.appearances import EdgeLoads, EdgeSlots, orient
 
     orders = np.diff(graph.scope_offsets)
     first = graph.scope_offsets[:-1][orders == 2]
@@ -352,27 +358,32 @@ def _oriented(graph: FactorGraph, rho: Array) -> Appearances:
     counts = np.bincount(ends.ravel(), minlength=graph.n_variables)
     starts = np.concatenate([[0], np.cumsum(counts)]).astype(np.int64)
     share = np.repeat(0.5 * rho[orders == 2], 2)
-    load = np.bincount(ends.ravel(), share, graph.n_variables)
+    load: Array = np.bincount(ends.ravel(), share, graph.n_variables).astype(np.float64)
     mean = np.zeros_like(share)
     reached = np.zeros(graph.n_variables, dtype=bool)
     roots = _neighbours_in_turn(graph)
-    failed = orient(roots, starts, slots, other, share, load, _POLYTOPE_TOL, mean, reached)
+    edges = EdgeSlots(starts, slots, other)
+    loads = EdgeLoads(share, load, np.ones(graph.n_variables))
+    failed = orient(roots, edges, loads, _POLYTOPE_TOL, mean, reached)
     if failed >= 0:
         heavy = np.flatnonzero(reached)
         total = float(rho[orders == 2][reached[ends].all(axis=1)].sum())
         raise MethodError(
             f"appearances: the factors among variables {_listed(graph, heavy)} sum to {total:g}, "
-            f"but no forest holds more than {len(heavy) - 1} of them; lower them, or use uniform "
+            f"but no forest contains more than {len(heavy) - 1} of them; lower them, or use "
+            "uniform "
             "appearances"
         )
     _, parents = _of_single_factors(graph)
-    parents[first] = mean[1::2]  # what the second end bears as a child has the first as parent
+    parents[first] = mean[1::2]  # the share of the second end as a child has the first as parent
     parents[first + 1] = mean[0::2]
     return Appearances(rho, parents, "given")
 
 
 def _neighbours_in_turn(graph: FactorGraph) -> Ints:
-    """Variables so that each is near the one before, which keeps the flows between them short."""
+    """Return an order in which successive variables are close, which keeps flows between them
+    short.
+    """
     from scipy.sparse import coo_array
     from scipy.sparse.csgraph import depth_first_order
 

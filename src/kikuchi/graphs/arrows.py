@@ -1,4 +1,4 @@
-"""`network`: a Bayesian network from arrows written as text, with tables by name."""
+"""`network`: a Bayesian network from a string of arrows, with tables by name."""
 
 from __future__ import annotations
 
@@ -29,17 +29,18 @@ def network(
 
     Parameters
     ----------
-    arrows : chains of arrows such as `"smoke -> lung -> xray <- tub"`, separated by semicolons,
-        commas or line breaks, or pairs (parent, child). A variable has the states no and yes,
-        unless its states follow its name, as in `weather{sun|rain|snow}`, or their number, as in
-        `die[6]`, or `states` names them. The parents of a variable are ordered as they are
-        first mentioned.
-    tables : conditional probability table of each variable by name: an array with one axis for
-        each parent and the variable itself as the last axis; a pair (parents, array) for another
-        order of the parents; or a mapping from parent states to probabilities, as in
-        `{"smoke=no": 0.01, "smoke=yes": 0.1}`. Uniform tables if None, for networks whose tables
-        are learnt.
-    states : names of the states, or their number, by variable.
+    arrows : str or Iterable[tuple[str, str]]
+        Chains of arrows such as `"smoke -> lung -> xray <- tub"`, separated by semicolons, commas
+        or line breaks, or pairs (parent, child). A variable has the states no and yes, unless its
+        states follow its name, as in `weather{sun|rain|snow}`, or their number, as in `die[6]`, or
+        `states` names them. The parents of a variable are ordered as they are first mentioned.
+    tables : Mapping[str, Any], optional
+        Conditional probability table of each variable by name: an array with one axis for each
+        parent and the variable itself as the last axis; a pair (parents, array) for another order
+        of the parents; or a mapping from parent states to probabilities, as in `{"smoke=no": 0.01,
+        "smoke=yes": 0.1}`. Uniform tables if None, for networks whose tables are learned.
+    states : Mapping[str, int or Sequence[str]], optional
+        Names of the states, or their number, by variable.
 
     Returns
     -------
@@ -48,7 +49,7 @@ def network(
 
     See Also
     --------
-    bayesian_network : the same from variables and tables, without arrows.
+    bayesian_network : build the same model from variables and tables, without arrows.
 
     Examples
     --------
@@ -97,8 +98,8 @@ def network(
     missing = [name for name in order if name not in tables]
     if missing:
         raise ModelError(
-            f"tables: there is none for {missing[0]!r}; give the table of every variable, or no "
-            "tables at all for uniform ones"
+            f"tables: there is no table for {missing[0]!r}; give the table of every variable, or "
+            "no tables for uniform ones"
         )
     return bayesian_network(
         variables, {name: _with_parents(name, parents[name], tables[name]) for name in order}
@@ -106,7 +107,7 @@ def network(
 
 
 def _with_parents(name: str, parents: list[str], table: Any) -> tuple[Sequence[str], Any]:
-    """The table with the order of its parents, which a pair (parents, table) changes."""
+    """Return the table and the order of its parents, which a pair (parents, table) overrides."""
     if isinstance(table, tuple) and len(table) == 2 and not np.isscalar(table[0]):
         own = [table[0]] if isinstance(table[0], str) else list(table[0])
         if all(isinstance(u, str) for u in own) and (own or np.ndim(table[1])):
@@ -122,7 +123,9 @@ def _with_parents(name: str, parents: list[str], table: Any) -> tuple[Sequence[s
 def _parsed(
     arrows: str | Iterable[tuple[str, str]],
 ) -> tuple[list[str], dict[str, list[str]], dict[str, Any]]:
-    """Names in the order of mention, the parents of each, and states that follow names."""
+    """Parse the arrows: names in order of appearance, the parents of each, and states after
+    names.
+    """
     parents: dict[str, list[str]] = {}
     states: dict[str, Any] = {}
     if isinstance(arrows, str):
@@ -143,7 +146,7 @@ def _pairs(arrows: Any) -> Iterable[Any]:
     if isinstance(arrows, Iterable):
         return arrows
     raise ModelError(
-        'arrows must be text such as "rain -> wet", or pairs (parent, child), got '
+        'arrows must be a string such as "rain -> wet", or pairs (parent, child), got '
         f"{type(arrows).__name__}"
     )
 

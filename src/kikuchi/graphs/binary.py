@@ -1,9 +1,9 @@
-"""Binary pairwise models: Ising models in spins, Boltzmann machines in bits, and the way between.
+"""Binary pairwise models: Ising models in spins, Boltzmann machines in bits, and conversions.
 
 State 0 is the spin -1 and state 1 the spin +1: s = 2x - 1. Couplings come as a symmetric matrix,
-dense or SciPy sparse, or as a mapping {(i, j): value} that names each pair once. Everything that
-needs such a model in another form than tables reads it here: `couplings_and_fields` in spins,
-`boltzmann_parameters` in bits, `spin_factors` factor by factor.
+dense or SciPy sparse, or as a mapping {(i, j): value} with each pair once. Algorithms that need
+such a model in another form than tables use `couplings_and_fields` (in spins),
+`boltzmann_parameters` (in bits) or `spin_factors` (factor by factor).
 
 Reference: HOJ-M4, LIU-M6, TEH-M1, TEH-M4.
 """
@@ -39,7 +39,7 @@ class BoltzmannParameters(NamedTuple):
     """log weight(x) = constant + sum_i biases_i x_i + sum_{i<j} W_ij x_i x_j, x in {0, 1}.
 
     W is symmetric, stored by rows: the neighbours of variable i are
-    `neighbours[offsets[i]:offsets[i + 1]]`, and `weights` holds their couplings. The constant
+    `neighbours[offsets[i]:offsets[i + 1]]`, and `weights` contains their couplings. The constant
     excludes `graph.log_constant`.
     """
 
@@ -74,11 +74,11 @@ def ising(
 ) -> FactorGraph:
     r"""Ising model p ∝ exp(sum_{i<j} J_ij s_i s_j + sum_i h_i s_i), s_i = ±1.
 
-    Each unordered pair counts once, so that a matrix J stands for exp(s'Js / 2 + h's). A diagonal
-    only multiplies every weight by exp(sum_i J_ii / 2), and that is kept in `log_constant`.
+    Each unordered pair counts once, so a matrix J represents exp(s'Js / 2 + h's). A diagonal only
+    multiplies every weight by exp(sum_i J_ii / 2), which is added to `log_constant`.
 
     One factor for each variable comes first, then one for each pair, in the order of (i, j).
-    Zeros of a dense matrix make no factor; entries stored in a sparse matrix or a mapping do.
+    Zeros of a dense matrix create no factor; entries stored in a sparse matrix or a mapping do.
 
     `couplings` is a symmetric matrix, dense or sparse, or a mapping {(i, j): J}; `fields` has one
     number for each spin (zeros where None), `names` their names.
@@ -100,8 +100,8 @@ def boltzmann_graph(
 ) -> FactorGraph:
     r"""Boltzmann machine p ∝ exp(sum_{i<j} W_ij x_i x_j + sum_i b_i x_i), x_i in {0, 1}.
 
-    Each unordered pair counts once. A diagonal is refused: as x² = x it would act as a bias, of
-    W_ii or of W_ii / 2 according to whom one asks. Factors are ordered as in `ising`.
+    Each unordered pair counts once. A diagonal raises an error: since x² = x it would act as a
+    bias, of W_ii or W_ii / 2 depending on the convention. Factors are ordered as in `ising`.
 
     `weights` is a symmetric matrix, dense or sparse, or a mapping {(i, j): weight}; `biases` has
     one number for each unit (zeros where None), `names` their names.
@@ -122,7 +122,7 @@ def boltzmann_graph(
 def spins_to_bits(
     couplings: Couplings, fields: ArrayLike | None = None
 ) -> tuple[Couplings, Array, float]:
-    """(W, b, constant) in bits of an Ising model (J, h) in spins, equal on every state.
+    """Convert an Ising model (J, h) in spins to (W, b, constant) in bits, equal on every state.
 
     With s = 2x - 1: W = 4J, b_i = 2 h_i - 2 sum_j J_ij, constant = sum_{i<j} J_ij - sum_i h_i
     (and half the diagonal of J). W is of the same kind as J: dense, sparse or mapping.
@@ -141,7 +141,8 @@ def spins_to_bits(
 def bits_to_spins(
     weights: Couplings, biases: ArrayLike | None = None
 ) -> tuple[Couplings, Array, float]:
-    """(J, h, constant) in spins of a Boltzmann machine (W, b) in bits, equal on every state.
+    """Convert a Boltzmann machine (W, b) in bits to (J, h, constant) in spins, equal on every
+    state.
 
     With x = (1 + s) / 2: J = W / 4, h_i = b_i / 2 + sum_j W_ij / 4 and
     constant = sum_{i<j} W_ij / 4 + sum_i b_i / 2. J is of the same kind as W.
@@ -183,7 +184,7 @@ def couplings_and_fields(graph: FactorGraph) -> SpinForm:
 def boltzmann_parameters(graph: FactorGraph) -> BoltzmannParameters | None:
     """The graph in bits; None unless it is a positive binary pairwise model.
 
-    Factors over the same variables add up; a coupling that is zero stays a coupling.
+    Factors over the same variables are added; couplings of zero are retained.
 
     >>> bits = boltzmann_parameters(FactorGraph([2, 2], [((0, 1), [[1, 1], [1, np.e]])]))
     >>> bits.biases.tolist(), bits.weights.tolist()
@@ -219,7 +220,7 @@ def spin_factors(graph: FactorGraph) -> SpinFactors | None:
 
 
 def binary_pairwise_fault(graph: FactorGraph) -> str | None:
-    """Why a graph is not a positive model of binary variables in pairs; None if it is one.
+    """Return why a graph is not a positive binary pairwise model; None if it is one.
 
     >>> binary_pairwise_fault(FactorGraph([2], [((0,), [1, 0])]))
     'factor 0 has a zero; it has no finite coupling or field'
@@ -291,7 +292,7 @@ def pairwise_factor_tables(
 ) -> Array:
     """Tables of all factors of a binary pairwise graph, laid out as its log-tables.
 
-    `marginals` has one row per variable; `pair_tables(first, second)` answers one row of four
+    `marginals` has one row per variable; `pair_tables(first, second)` returns one row of four
     numbers for each pair of variables.
 
     >>> graph = boltzmann_graph({(0, 1): 2.0}, [-0.8, -1.4])
@@ -310,7 +311,7 @@ def pairwise_factor_tables(
 
 
 def weighted_counts(places: NDArray[Any], values: Array, size: int) -> Array:
-    """The sum of the `values` at each of `size` places.
+    """Return the sum of the `values` at each of `size` positions.
 
     >>> weighted_counts(np.array([0, 2, 2]), np.array([1.0, 2.0, 3.0]), 4).tolist()
     [1.0, 0.0, 5.0, 0.0]

@@ -1,7 +1,7 @@
-"""Conditional tables of a few numbers: noisy or, noisy max, and functions.
+"""Conditional tables from few parameters: noisy or, noisy max, and deterministic functions.
 
-Each has one axis for each parent, in order, and the child as the last axis, as `bayesian_network`
-takes them.
+Each table has one axis for each parent, in order, and the child as the last axis, as required by
+`bayesian_network`.
 """
 
 from __future__ import annotations
@@ -20,12 +20,14 @@ _MOST_ENTRIES = 2**26
 
 
 def noisy_or(probabilities: Sequence[float], leak: float = 0.0) -> Array:
-    """The table of a noisy or: P(no effect) = (1 - leak) prod over present causes (1 - p_i).
+    """Return the table of a noisy or: P(no effect) = (1 - leak) prod over present causes (1 - p_i).
 
     Parameters
     ----------
-    probabilities : of the effect where cause i alone is present; its states are absent, present.
-    leak : probability of the effect without any cause.
+    probabilities : Sequence[float]
+        Probability of the effect if only cause i is present; its states are absent, present.
+    leak : float, default 0.0
+        Probability of the effect without any cause.
 
     >>> noisy_or([0.8, 0.5], leak=0.1)[..., 1].round(6).tolist()
     [[0.1, 0.55], [0.82, 0.91]]
@@ -37,14 +39,19 @@ def noisy_or(probabilities: Sequence[float], leak: float = 0.0) -> Array:
 
 
 def noisy_max(tables: Sequence[ArrayLike], leak: ArrayLike | None = None) -> Array:
-    """The table of a noisy max: the child is the largest of what its causes lead to on their own.
+    """Return the table of a noisy max: the child is the maximum of independent effects of its
+    causes.
 
-    P(child <= k) is the product of P(child_i <= k | cause i) over the causes, and of the leak's.
+    P(child <= k) is the product of P(child_i <= k | cause i) over the causes, times that of the
+    leak.
 
     Parameters
     ----------
-    tables : for each cause a table of the child given it alone, a row for each state of the cause.
-    leak : distribution of the child without any cause; its first state for certain by default.
+    tables : Sequence[array-like]
+        For each cause, the table of the child given this cause alone, with a row for each state of
+        the cause.
+    leak : array-like, optional
+        Distribution of the child without any cause; by default all mass is on its first state.
 
     >>> noisy_max([[[1, 0, 0], [0.5, 0.3, 0.2]]], [0.9, 0.1, 0.0]).round(6).tolist()
     [[0.9, 0.1, 0.0], [0.45, 0.35, 0.2]]
@@ -69,13 +76,16 @@ def noisy_max(tables: Sequence[ArrayLike], leak: ArrayLike | None = None) -> Arr
 
 
 def deterministic(function: Callable[..., int], cards: Sequence[int], states: int) -> Array:
-    """The table of a function of the parents' states.
+    """Return the table of a function of the parents' states.
 
     Parameters
     ----------
-    function : takes the number of each parent's state, gives that of the child.
-    cards : numbers of states of the parents.
-    states : number of states of the child.
+    function : Callable[..., int]
+        Maps the state number of each parent to the state number of the child.
+    cards : Sequence[int]
+        Numbers of states of the parents.
+    states : int
+        Number of states of the child.
 
     >>> deterministic(lambda a, b: a ^ b, [2, 2], 2).tolist()
     [[[1.0, 0.0], [0.0, 1.0]], [[0.0, 1.0], [1.0, 0.0]]]
@@ -99,7 +109,7 @@ def _probabilities(values: ArrayLike, what: str) -> Array:
 
 def _distributions(table: Array, what: str) -> None:
     if not np.all(table >= 0) or not np.allclose(table.sum(axis=-1), 1.0, atol=1e-6):
-        raise ModelError(f"{what} must hold distributions: numbers >= 0 that sum to 1")
+        raise ModelError(f"{what} must contain distributions: non-negative numbers that sum to 1")
 
 
 def _check_size(cards: list[int], states: int) -> None:

@@ -1,4 +1,4 @@
-"""Checks and conversions behind `FactorGraph`: every array is looked at once, when it enters."""
+"""Validation and conversion for `FactorGraph`: every array is checked once, when it enters."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from kikuchi.core import numerics
 from kikuchi.core.arrays import U4, Array, Ints
+from kikuchi.core.bins import interval_given
 from kikuchi.core.errors import EvidenceError, ModelError, suggestion
 
 INDEX = np.uint32  # unsigned: compiled loops then skip the wrap-around of negative indices
@@ -29,19 +30,8 @@ def same(a: NDArray[Any] | None, b: NDArray[Any] | None) -> bool:
     return bool(np.array_equal(a, b))
 
 
-def check_graph(graph: Any, taker: str) -> None:
-    """Refuse what is no `FactorGraph`; `taker` names the function that needs one."""
-    from kikuchi.graphs.factor_graph import FactorGraph
-
-    if not isinstance(graph, FactorGraph):
-        raise ModelError(
-            f"{taker} takes a FactorGraph, got {type(graph).__name__}; kk.as_model makes one of a "
-            "path or a model of another library"
-        )
-
-
 def part_of_factor(offsets: NDArray[Any], factor: Any) -> slice:
-    """Where the entries of the factor number `factor` are, in an array with these `offsets`."""
+    """Return the slice of the entries of factor `factor` in an array with these `offsets`."""
     last = len(offsets) - 2
     if isinstance(factor, int | np.integer) and 0 <= factor <= last:
         return slice(offsets[factor], offsets[factor + 1])
@@ -55,7 +45,7 @@ def as_cardinalities(cardinalities: ArrayLike) -> U4:
         return np.ascontiguousarray(raw)
     large = raw.dtype == object and all(type(k) is int for k in raw.flat)  # beyond 64 bits
     if raw.ndim != 1 or (raw.size and not large and not np.issubdtype(raw.dtype, np.integer)):
-        raise ModelError("cardinalities must be a list of whole numbers, one for each variable")
+        raise ModelError("cardinalities must be a list of integers, one for each variable")
     bad = np.flatnonzero((raw < 1) | (raw > MAX_STATES))
     if bad.size:
         states = raw[bad[0]]
@@ -71,10 +61,10 @@ def variable_number(variable: int | str, index: Mapping[str, int], count: int) -
     if isinstance(variable, str):
         if variable in index:
             return index[variable]
-        number = variable.removeprefix("x")  # reports call a variable without a name x3
+        number = variable.removeprefix("x")  # reports label unnamed variables x0, x1, ...
         is_number = number.isascii() and number.isdecimal() and len(number) < 10
         if index or not is_number or int(number) >= count:
-            unnamed = f"the variables have no names; give a number or a text in x0..x{count - 1}"
+            unnamed = f"the variables have no names; give a number or a string in x0..x{count - 1}"
             hint = suggestion(variable, list(index)) if index else unnamed
             raise ModelError(f"there is no variable '{variable}'; {hint}")
         return int(number)
@@ -83,6 +73,28 @@ def variable_number(variable: int | str, index: Mapping[str, int], count: int) -
     if not 0 <= variable < count:
         raise ModelError(f"there is no variable {variable}; the model has variables 0..{count - 1}")
     return int(variable)
+
+
+def state_number(state: Any, names: Sequence[str] | None, count: int, label: str) -> int:
+    """Return the number of a state, given by number, name or value, of the variable `label`."""
+    interval = None if names is None else interval_given(names, state)
+    if interval is not None:
+        return interval
+    if isinstance(state, str):
+        if names is None:
+            raise EvidenceError(
+                f"variable {label}: state '{state}' is a name, but the states have "
+                f"none; give a number in 0..{count - 1}"
+            )
+        if state in names:
+            return names.index(state)
+        raise EvidenceError(f"variable {label} has no state '{state}'; {suggestion(state, names)}")
+    if not isinstance(state, int | np.integer) or isinstance(state, bool | np.bool_):
+        known = known_states(names, count)
+        raise EvidenceError(f"variable {label}: {state!r} is not a state; give {known}")
+    if not 0 <= state < count:
+        raise EvidenceError(f"variable {label} has states 0..{count - 1}, got {state}")
+    return int(state)
 
 
 def scope_and_table(factor: Any, number: int) -> tuple[Sequence[int | str], ArrayLike]:
@@ -128,7 +140,7 @@ def check_scopes(cards: U4, scopes: U4, offsets: Ints) -> None:
     """Raise a `ModelError` unless all scopes hold known variables, each once."""
     orders = np.diff(offsets)
     if len(offsets) == 0 or offsets[0] != 0 or offsets[-1] != len(scopes) or np.any(orders < 1):
-        raise ModelError("scope_offsets must rise from 0 to the number of scope entries")
+        raise ModelError("scope_offsets must increase from 0 to the number of scope entries")
     beyond = np.flatnonzero(scopes >= len(cards))
     if beyond.size:
         factor = int(np.searchsorted(offsets, beyond[0], side="right")) - 1
@@ -141,7 +153,7 @@ def check_scopes(cards: U4, scopes: U4, offsets: Ints) -> None:
         repeated = np.any(rows[:, 1:] == rows[:, :-1], axis=1)
         if np.any(repeated):
             factor = int(np.flatnonzero(orders == order)[np.flatnonzero(repeated)[0]])
-            raise ModelError(f"factor {factor} names a variable twice in its scope")
+            raise ModelError(f"factor {factor} contains a variable twice in its scope")
 
 
 def offsets_of_tables(cards: U4, scopes: U4, offsets: Ints) -> Ints:
@@ -189,7 +201,7 @@ def _texts(words: Sequence[str]) -> tuple[str, ...]:
         "".join(result).encode()
     except UnicodeEncodeError as error:
         raise ModelError(
-            f"a name holds {error.object[error.start]!r}, which is no letter"
+            f"a name holds {error.object[error.start]!r}, which is not valid Unicode"
         ) from None
     return result
 
@@ -215,7 +227,7 @@ def as_states(
         return None
     result = tuple(_texts(group) for group in states)
     if len(result) != len(cards):
-        raise ModelError(f"state names for {len(result)} of {len(cards)} variables")
+        raise ModelError(f"state names for {len(result)} variables, but the model has {len(cards)}")
     for v, group in enumerate(result):
         if len(group) != cards[v] or len(set(group)) != len(group):
             raise ModelError(f"variable {v} needs {cards[v]} different state names, got {group}")
@@ -223,7 +235,7 @@ def as_states(
 
 
 def known_states(states: Sequence[str] | None, count: int) -> str:
-    """The states that a variable has, for messages."""
+    """Return the valid states of a variable, for messages."""
     numbers = f"a number in 0..{count - 1}"
     if states is None:
         return numbers
@@ -244,7 +256,9 @@ def check_children(children: U4, count: int, scopes: U4, offsets: Ints) -> None:
 
 
 def as_distribution(value: ArrayLike, states: int, label: str) -> Array:
-    """An observed marginal, normalised; it must be close to a distribution already."""
+    """Return a normalised observed marginal; the given values must already be close to a
+    distribution.
+    """
     try:
         target = np.asarray(value, dtype=np.float64)
     except (TypeError, ValueError, OverflowError) as error:

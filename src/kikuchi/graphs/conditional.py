@@ -1,4 +1,4 @@
-"""Conditional probability tables with names: how they are given, checked, and read back."""
+"""Named conditional probability tables: input, validation and display."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from kikuchi.core.text import html_text, printable
 if TYPE_CHECKING:
     import pandas as pd
 
-TOLERANCE = 1e-6  # by which the sum of a row may miss 1
+TOLERANCE = 1e-6  # tolerance of the sum of a row
 _SHOWN_ROWS = 64
 
 
@@ -28,10 +28,14 @@ class ConditionalTable:
 
     Parameters
     ----------
-    variable : name of the variable.
-    parents : names of its parents.
-    states : names of the states of each parent, then of the variable itself.
-    table : probabilities, with one axis for each parent and the variable as the last axis.
+    variable : str
+        Name of the variable.
+    parents : tuple[str, ...]
+        Names of its parents.
+    states : tuple[tuple[str, ...], ...]
+        Names of the states of each parent, then of the variable itself.
+    table : array
+        Probabilities, with one axis for each parent and the variable as the last axis.
 
     >>> import kikuchi as kk
     >>> wet = kk.example("sprinkler").cpt("wet_grass")
@@ -52,7 +56,9 @@ class ConditionalTable:
     table: Array
 
     def __getitem__(self, given: Any) -> Marginal:
-        """The distribution given states of all parents: a mapping by name, a state, or a tuple."""
+        """Return the distribution given the states of all parents: a mapping by name, a state, or a
+        tuple.
+        """
         where = _cell(self.variable, self.parents, self.states[:-1], given)
         return Marginal.named(self.table[where], self.variable, self.states[-1])
 
@@ -60,7 +66,9 @@ class ConditionalTable:
         return np.array(self.table, dtype=dtype)
 
     def to_pandas(self) -> pd.DataFrame:
-        """A DataFrame with a row for each combination of parent states, a column for each state."""
+        """Return a DataFrame with a row for each combination of parent states and a column for each
+        state.
+        """
         pandas = pandas_module()
         columns = pandas.Index(self.states[-1], name=self.variable)
         rows = self.table.reshape(-1, self.table.shape[-1])
@@ -79,9 +87,9 @@ class ConditionalTable:
         return f"p({self.variable}{given})"
 
     def cells(self, digits: int = 6) -> list[list[str]]:
-        """The table as text: names of the parents and states, then a list for each row.
+        """Return the table as strings: names of the parents and states, then a list for each row.
 
-        Probabilities have so many significant `digits`.
+        Probabilities have `digits` significant digits.
 
         >>> import kikuchi as kk
         >>> kk.example("asia").cpt("tub").cells()
@@ -136,7 +144,7 @@ def _shaded_cell(text: str) -> str:
     return f'<td style="background:rgba(0,114,178,{0.45 * share:.2f})">{text}</td>'
 
 
-# ---------------------------------------------------------------------- given by people
+# ---------------------------------------------------------------------- user input
 
 
 def conditional_table(
@@ -145,19 +153,23 @@ def conditional_table(
     states: Sequence[Sequence[str]],
     given: ArrayLike | Mapping[Any, Any],
 ) -> Array:
-    """The table of a variable, from numbers or cell by cell, checked to sum to 1.
+    """Build the table of a variable from an array or cell by cell, and check that rows sum to 1.
 
     Parameters
     ----------
-    variable : name of the variable, for messages.
-    parents : names of its parents.
-    states : names of the states of each parent, then of the variable itself.
-    given : an array with one axis for each parent and the variable as the last axis; one row for
-        each combination of parent states, the last parent running fastest; or a mapping
-        with one entry for each combination of parent states. A key is a state, a tuple of states
-        in the order of the parents, or text such as `"smoke=yes, tub=no"`. An entry is a list of
-        probabilities, a mapping {state: probability} in which one state may be left out, or, for
-        variables of two states, the probability of the second.
+    variable : str
+        Name of the variable, for messages.
+    parents : Sequence[str]
+        Names of its parents.
+    states : Sequence[Sequence[str]]
+        Names of the states of each parent, then of the variable itself.
+    given : array-like or Mapping[Any, Any]
+        An array with one axis for each parent and the variable as the last axis; one row for each
+        combination of parent states, the last parent running fastest; or a mapping with one entry
+        for each combination of parent states. A key is a state, a tuple of states in the order of
+        the parents, or a string such as `"smoke=yes, tub=no"`. An entry is a list of probabilities,
+        a mapping {state: probability} in which one state may be omitted, or, for variables with two
+        states, the probability of the second.
 
     >>> conditional_table("wet", ["rain"], [["no", "yes"]] * 2, {"no": 0.1, "yes": {"yes": 0.75}})
     array([[0.9 , 0.1 ],
@@ -191,11 +203,11 @@ def _from_array(
 
 
 def _numbers(what: str, given: Any, shape: tuple[int, ...] | None = None) -> Array:
-    """Numbers that people gave, of any shape or of a certain one."""
+    """Convert the user's numbers to an array, of any shape or of a given one."""
     try:
         numbers = np.array(given, dtype=np.float64)
     except (TypeError, ValueError) as error:
-        raise ModelError(f"{what}: the table must hold numbers ({error})") from None
+        raise ModelError(f"{what}: the table must contain numbers ({error})") from None
     if shape is not None and numbers.shape != shape:
         raise ModelError(f"{what}: one probability is needed for each state, got {given!r:.60}")
     return numbers
@@ -220,7 +232,7 @@ def _from_cells(
         where = _cell(variable, parents, states[:-1], key)
         what = _formula(variable, parents, [states[k][i] for k, i in enumerate(where)])
         if not np.isnan(table[where]).all():
-            raise ModelError(f"{what} is given twice; give every combination of parents once")
+            raise ModelError(f"{what} is defined twice; give every combination of parents once")
         table[where] = _distribution(variable, what, own, entry)
     missing = np.argwhere(np.isnan(table[..., 0]))
     if len(missing):
@@ -234,7 +246,7 @@ def _from_cells(
 def _cell(
     variable: str, parents: Sequence[str], states: Sequence[Sequence[str]], key: Any
 ) -> tuple[int, ...]:
-    """The place of a combination of parent states."""
+    """Return the index of a combination of parent states."""
     formula = _formula(variable, parents)
     if isinstance(key, str) and "=" in key and (len(parents) != 1 or key not in states[0]):
         pairs = [part.partition("=") for part in key.split(",")]
@@ -277,14 +289,15 @@ def _distribution(variable: str, what: str, own: Sequence[str], entry: Any) -> A
         left_out = np.flatnonzero(np.isnan(row)).tolist()
         if len(left_out) > 1:
             names = ", ".join(own[k] for k in left_out)
-            raise ModelError(f"{what}: no probability for {names}; only one may be left out")
+            raise ModelError(f"{what}: no probability for {names}; only one may be omitted")
         row[left_out] = 1.0 - np.nansum(row)
         return row
     row = _numbers(what, entry)
     if row.ndim == 0:
         if len(own) != 2:
             raise ModelError(
-                f"{what}: one number is enough only for two states, and {variable} has {len(own)}; "
+                f"{what}: a single number is allowed only for two states, and {variable} has "
+                f"{len(own)}; "
                 "give a list of probabilities"
             )
         return np.array([1.0 - float(row), float(row)])

@@ -1,7 +1,8 @@
 """Cycle-cutting sets: variables whose removal leaves a graph without cycles.
 
-A cycle is one of the bipartite graph of variables and factors. A set cuts it by holding one of its
-variables. Sets that take turns must be fair: every variable is outside at least one of them.
+A cycle is a cycle of the bipartite graph of variables and factors. A set cuts it by containing one
+of its variables. Sets that are used alternately must leave every variable outside at least one of
+them.
 
 Reference: TEH-I17.
 """
@@ -17,11 +18,11 @@ from kikuchi.core.budget import require_time
 from kikuchi.graphs.disjoint_sets import find_root
 from kikuchi.graphs.factor_graph import FactorGraph
 
-_TAKEN_AT_ONCE = 100  # variables between two looks at the clock
+_TAKEN_AT_ONCE = 100  # variables between two checks of the clock
 
 
 def cuts_cycles(graph: FactorGraph, cut: Mask) -> bool:
-    """Whether no cycle is left among the variables outside `cut` and the factors.
+    """Return whether the variables outside `cut` and the factors contain no cycle.
 
     >>> from kikuchi import grid
     >>> square = grid(2, 2)
@@ -42,7 +43,8 @@ def cuts_cycles(graph: FactorGraph, cut: Mask) -> bool:
 
 
 def lattice_cutsets(rows: int, cols: int, *, both: bool = True) -> list[Mask]:
-    """Every second column in turn, or with `both` even columns, odd rows, odd columns, even rows.
+    """Return the even and odd columns of a lattice; with `both`, even columns, odd rows, odd
+    columns, even rows.
 
     >>> [s.astype(int).tolist() for s in lattice_cutsets(2, 2, both=False)]
     [[1, 0, 1, 0], [0, 1, 0, 1]]
@@ -55,11 +57,11 @@ def lattice_cutsets(rows: int, cols: int, *, both: bool = True) -> list[Mask]:
 
 
 def greedy_cutsets(graph: FactorGraph, observed: Mask | None = None) -> list[Mask]:
-    """Small cycle-cutting sets, none of which can spare a variable, that are fair together.
+    """Return minimal cycle-cutting sets such that every variable is outside at least one of them.
 
-    Each is built by taking variables of many factors first, the least recently taken among equals;
-    variables that were in every set so far are spared as far as possible. `observed` variables cut
-    cycles already and are in no set. A forest gives one empty set.
+    Each set is built from variables of many factors first, with ties for the least recently used;
+    variables that were in every set so far are avoided as far as possible. `observed` variables
+    already cut cycles and are in no set. A forest gives one empty set.
 
     >>> from kikuchi.generate import complete
     >>> [np.flatnonzero(s).tolist() for s in greedy_cutsets(complete(3))]
@@ -88,11 +90,11 @@ class _Builder:
         self.variables = [graph.scope(a) for a in range(graph.n_factors)]
 
     def build(self, last: Ints, spared: Mask) -> Mask:
-        """One set: take variables until no cycle is left, then give back what is not needed."""
+        """Build one set: add variables until no cycle remains, then remove redundant ones."""
         return self._give_back(_Peeling(self, last, spared).run(), spared)
 
     def _give_back(self, taken: list[int], spared: Mask) -> Mask:
-        """Free again every variable that would close no cycle, those to be spared first."""
+        """Remove every variable that closes no cycle, those to be avoided first."""
         cut = np.zeros(len(self.factors), dtype=bool)
         cut[taken] = True
         parent = list(range(len(self.variables)))
@@ -112,7 +114,9 @@ class _Builder:
 
 
 class _Peeling:
-    """Removes variables that lie on no cycle, and takes another one whenever none is left."""
+    """Repeatedly removes variables on no cycle, and adds another one to the set whenever there are
+    none.
+    """
 
     def __init__(self, graph: _Builder, last: Ints, spared: Mask) -> None:
         self.factors, self.variables = graph.factors, graph.variables
@@ -133,7 +137,7 @@ class _Peeling:
                 self._remove_factor(a)
 
     def run(self) -> list[int]:
-        """The variables taken, until no cycle is left."""
+        """Return the variables of the set, when no cycle remains."""
         taken: list[int] = []
         while True:
             while self.ends:

@@ -1,7 +1,7 @@
 """Directed models: families, orders, moral graphs, separation and sampling.
 
 A directed model is a `FactorGraph` with `children`: factor a is p(child | other variables of its
-scope). Parents may stand anywhere in the scope; `bayesian_network` puts the child last.
+scope). Parents may be anywhere in the scope; `bayesian_network` puts the child last.
 
 Reference: HOJ-I1, HOJ-I2, HOJ-M1, HOJ-M2, LAW-M2, LIU-M1, TEH-M1, TEH-M3.
 """
@@ -19,7 +19,7 @@ from numpy.typing import ArrayLike
 from kikuchi.core.arrays import U4, Ints
 from kikuchi.core.errors import EvidenceError, ModelError, suggestion
 from kikuchi.core.seeds import Seed, generator
-from kikuchi.graphs.conditional import TOLERANCE, conditional_table
+from kikuchi.graphs.conditional import TOLERANCE, ConditionalTable, conditional_table
 from kikuchi.graphs.factor_graph import Evidence, FactorGraph, Variable
 
 Variables = Variable | Iterable[Variable]
@@ -29,16 +29,18 @@ def bayesian_network(
     variables: Sequence[int] | Mapping[str, int | Sequence[str]],
     tables: Mapping[Any, tuple[Sequence[Variable], ArrayLike | Mapping[Any, Any]]],
 ) -> FactorGraph:
-    """A directed model p(x) = prod_i p(x_i | parents of x_i) from conditional tables.
+    """Build a directed model p(x) = prod_i p(x_i | parents of x_i) from conditional tables.
 
     Parameters
     ----------
-    variables : number of states of each variable, or a mapping from names to a number of states
-        or to the names of the states.
-    tables : for each variable its parents and its conditional probability table, with one axis
-        for each parent and the variable itself as the last axis, so that every row sums to 1; or
-        cell by cell, as a mapping from states of the parents to probabilities, such as
-        `{"no": 0.1, "yes": [0.2, 0.8]}`.
+    variables : Sequence[int] or Mapping[str, int or Sequence[str]]
+        Number of states of each variable, or a mapping from names to a number of states or to the
+        names of the states.
+    tables : Mapping[Any, tuple[Sequence[Variable], array-like or Mapping[Any, Any]]]
+        For each variable its parents and its conditional probability table, with one axis for each
+        parent and the variable itself as the last axis, so that every row sums to 1; or cell by
+        cell, as a mapping from states of the parents to probabilities, such as `{"no": 0.1, "yes":
+        [0.2, 0.8]}`.
 
     >>> net = bayesian_network(
     ...     {"rain": ["no", "yes"], "wet": ["no", "yes"]},
@@ -71,7 +73,7 @@ def bayesian_network(
 
 
 def _parents_and_table(key: Variable, given: Any) -> tuple[Any, Any]:
-    """The pair (parents, table); a table alone is that of a variable without parents."""
+    """Return the pair (parents, table); a table alone belongs to a variable without parents."""
     if isinstance(given, Sequence) and not isinstance(given, str) and len(given) == 2:
         above, table = given
         if isinstance(above, str | int | np.integer) and not np.isscalar(table):
@@ -96,7 +98,7 @@ def _family(key: Variable, given: Any, place: Mapping[Any, int]) -> list[Any]:
             hint = suggestion(str(parent), [str(name) for name in place])
             raise ModelError(f"the parent {parent!r} of {key!r} is not a variable; {hint}")
     if len({key, *own}) <= len(own):
-        raise ModelError(f"the parents of {key!r} are {own}: one is there twice, or is {key!r}")
+        raise ModelError(f"the parents of {key!r} are {own}: one is repeated, or is {key!r}")
     return [*own, key]
 
 
@@ -113,8 +115,27 @@ def child_variables(graph: FactorGraph, variable: Variable) -> tuple[int, ...]:
     return tuple(sorted(int(children[a]) for a in graph.neighbours(v) if children[a] != v))
 
 
+def cpt(graph: FactorGraph, variable: Variable) -> ConditionalTable:
+    """Return the table of a variable with the names of its axes; see `FactorGraph.cpt`."""
+    v = graph.index(variable)
+    if graph.children is None:
+        shared = ", ".join(map(str, graph.neighbours(v))) or "none"
+        raise ModelError(
+            f"the model has no directions, so {graph.label(v)} has no conditional table; its "
+            f"factors are {shared}: read them with graph.table(factor)"
+        )
+    factor, above = family_factor(graph, v), parents(graph, v)
+    axes = [graph.scope(factor).index(u) for u in (*above, v)]
+    states = tuple(
+        graph.states[u] if graph.states else tuple(map(str, range(int(graph.cardinalities[u]))))
+        for u in (*above, v)
+    )
+    table = graph.table(factor).transpose(axes)
+    return ConditionalTable(graph.label(v), tuple(map(graph.label, above)), states, table)
+
+
 def topological_order(graph: FactorGraph) -> Ints:
-    """The variables in an order that puts parents before children.
+    """Return the variables in an order with parents before children.
 
     >>> net = bayesian_network([2, 2], {0: ([1], np.full(4, 0.5)), 1: ([], [0.5, 0.5])})
     >>> topological_order(net).tolist()
@@ -125,9 +146,10 @@ def topological_order(graph: FactorGraph) -> Ints:
 
 
 def check_acyclic(families: Mapping[Any, Iterable[Any]], names: Any = None) -> list[Any]:
-    """The variables with parents before children; a cycle of arrows is refused.
+    """Return the variables with parents before children; raise an error if the arrows form a cycle.
 
-    `families` are the parents of each variable, `names` the names of variables given by number.
+    `families` contains the parents of each variable, `names` the names of variables given by
+    number.
 
     >>> check_acyclic({"wet": ["rain"], "rain": []})
     ['rain', 'wet']
@@ -142,7 +164,7 @@ def check_acyclic(families: Mapping[Any, Iterable[Any]], names: Any = None) -> l
 
 
 def check_directed(graph: FactorGraph, *, tolerance: float = TOLERANCE) -> None:
-    """Refuse a model with a cycle of directions or a conditional that does not sum to 1.
+    """Raise an error if a model has a directed cycle or a conditional that does not sum to 1.
 
     >>> check_directed(FactorGraph([2], [((0,), [1, 3])], children=[0]))
     Traceback (most recent call last):
@@ -169,10 +191,10 @@ def check_directed(graph: FactorGraph, *, tolerance: float = TOLERANCE) -> None:
 
 
 def moralise(graph: FactorGraph) -> FactorGraph:
-    """The undirected model of a directed one: marry parents, drop directions.
+    """Return the undirected model of a directed one: marry parents, drop directions.
 
-    Each conditional p(x_i | parents) is already a table over the clique of a family, and each is
-    used once, so that only the directions go; log Z is 0.
+    Each conditional p(x_i | parents) is already a table over the clique of a family and is used
+    once, so only the directions are removed; log Z is 0.
 
     >>> net = bayesian_network([2], {0: ([], [0.5, 0.5])})
     >>> moralise(net).is_directed
@@ -189,7 +211,7 @@ def moral_edges(graph: FactorGraph) -> U4:
 
 
 def markov_blanket(graph: FactorGraph, variable: Variable) -> tuple[int, ...]:
-    """The variables that shield one from all others.
+    """Return the variables that separate a variable from all others.
 
     Parents, children and other parents of the children in a directed model, neighbours in an
     undirected one: in both, the variables that share a factor with it.
@@ -207,10 +229,11 @@ def markov_blanket(graph: FactorGraph, variable: Variable) -> tuple[int, ...]:
 
 
 def ancestral_subgraph(graph: FactorGraph, variables: Variables) -> tuple[FactorGraph, Ints]:
-    """The model of some variables and their ancestors, and the old numbers of its variables.
+    """Return the model of some variables and their ancestors, and the original numbers of its
+    variables.
 
-    All others are barren: summing out a variable without children deletes it and nothing else, so
-    that the marginal of what remains is unchanged.
+    All others are barren: summing out a variable without children only deletes it, so the marginal
+    of the remaining variables is unchanged.
 
     >>> net = bayesian_network([2, 3], {0: ([], [0.5, 0.5]), 1: ([0], np.full((2, 3), 1 / 3))})
     >>> ancestral_subgraph(net, 0)[0]
@@ -221,8 +244,8 @@ def ancestral_subgraph(graph: FactorGraph, variables: Variables) -> tuple[Factor
 
 
 def part_of(graph: FactorGraph, keep: Sequence[int]) -> tuple[FactorGraph, dict[int, int]]:
-    """The model of some variables with their own tables, whose parents are among them, and the new
-    numbers of the variables.
+    """Return the model of some variables with their own tables, whose parents are among them, and
+    the new numbers of the variables.
     """
     children = _require_children(graph).tolist()
     numbers = {v: k for k, v in enumerate(keep)}
@@ -243,7 +266,7 @@ def part_of(graph: FactorGraph, keep: Sequence[int]) -> tuple[FactorGraph, dict[
 
 
 def separated(graph: FactorGraph, a: Variables, b: Variables, given: Variables = ()) -> bool:
-    """True when every path from `a` to `b` meets `given`: then a ⊥ b | given.
+    """Return whether every path from `a` to `b` contains a variable of `given`: then a ⊥ b | given.
 
     Directions are ignored: for a directed model this is separation in its moral graph.
 
@@ -274,13 +297,13 @@ def d_separated(
     *,
     deterministic: bool = False,
 ) -> bool:
-    """True when every path from `a` to `b` is blocked by `given`.
+    """Return whether every path from `a` to `b` is blocked by `given`.
 
     A path is blocked when some variable on it is a collider that is neither observed nor has an
-    observed descendant, or is observed without being a collider. Decided by reachability in time
-    proportional to the number of edges. `deterministic` also uses the zeros and ones of the
-    tables (D-separation): a variable that is a function of its parents counts as observed when
-    all its parents do.
+    observed descendant, or is observed without being a collider. The test takes time proportional
+    to the number of edges. `deterministic` also uses the zeros and ones of the tables
+    (D-separation): a variable that is a function of its parents counts as observed when all its
+    parents do.
 
     >>> half = [0.5, 0.5]
     >>> net = bayesian_network(
@@ -298,7 +321,7 @@ def d_separated(
 
 
 def _reachable(family: list[tuple[int, ...]], start: set[int], observed: set[int]) -> set[int]:
-    """Unobserved variables that an active path joins to `start` (Bayes ball)."""
+    """Return the unobserved variables connected to `start` by an active path (Bayes ball)."""
     children: list[list[int]] = [[] for _ in family]
     for v, parents_of_v in enumerate(family):
         for u in parents_of_v:
@@ -323,7 +346,7 @@ def _reachable(family: list[tuple[int, ...]], start: set[int], observed: set[int
 
 
 def _determined(graph: FactorGraph, family: list[tuple[int, ...]], observed: set[int]) -> set[int]:
-    """The observed variables and all that are functions of them."""
+    """Return the observed variables and all variables that are functions of them."""
     known = set(observed)
     for v in topological_order(graph).tolist():
         if known.issuperset(family[v]) and _is_deterministic(graph, v):
@@ -343,17 +366,17 @@ def _is_deterministic(graph: FactorGraph, v: int) -> bool:
 def ancestral_sample(
     graph: FactorGraph, n: int, *, seed: Seed = 0, evidence: Evidence | None = None
 ) -> Ints:
-    """n independent draws, one in each row, every variable after its parents.
+    """Return n independent samples, one per row, drawing every variable after its parents.
 
-    Evidence is exact only where all ancestors of what is observed are observed too; other
-    evidence is refused.
+    Evidence is exact only if all ancestors of the observed variables are also observed; other
+    evidence raises an error.
 
     >>> net = bayesian_network([2, 2], {0: ([], [0.0, 1.0]), 1: ([0], [[0.5, 0.5], [1.0, 0.0]])})
     >>> ancestral_sample(net, 2, seed=1).tolist()
     [[1, 0], [1, 0]]
     """
     if not isinstance(n, int | np.integer) or isinstance(n, bool) or n < 0:
-        raise ModelError(f"the number of samples must be a whole number >= 0, got {n!r}")
+        raise ModelError(f"the number of samples must be a non-negative integer, got {n!r}")
     check_directed(graph)
     observed = _root_evidence(graph, evidence)
     rng = generator(seed)
@@ -387,7 +410,7 @@ def _root_evidence(graph: FactorGraph, evidence: Evidence | None) -> dict[int, i
         if hidden:
             raise EvidenceError(
                 f"variable {graph.label(v)} is observed but its parent {graph.label(hidden[0])} "
-                "is not; ancestral sampling cannot go back, use gibbs or jt"
+                "is not; ancestral sampling cannot condition on it, use gibbs or jt"
             )
     return observed
 
@@ -442,7 +465,8 @@ def _disjoint(
     shared = (one & other) | (one & observed) | (other & observed)
     if shared:
         raise ModelError(
-            f"variable {graph.label(min(shared))} is in two of the three sets; they must be apart"
+            f"variable {graph.label(min(shared))} is in two of the three sets; they must be "
+            "disjoint"
         )
     return one, other, observed
 
@@ -465,7 +489,7 @@ def _described_variables(
 
 
 def _row_label(graph: FactorGraph, family: tuple[int, ...], row: Ints) -> str:
-    """Text such as ` | rain = yes` for one row of a conditional table."""
+    """Return a string such as ` | rain = yes` for one row of a conditional table."""
     if not family:
         return ""
     names = [

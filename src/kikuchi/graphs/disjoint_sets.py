@@ -1,4 +1,4 @@
-"""Disjoint sets as a forest of parents: which set a member belongs to (union-find)."""
+"""Disjoint sets as a forest of parents (union-find)."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import Any
 
 
 def find_root(parents: Any, member: Any) -> Any:
-    """The root of the tree of `member`; paths are halved on the way (`parents` is changed).
+    """Return the root of the tree of `member`, with path halving (`parents` is modified).
 
     >>> parents = [0, 0, 1, 2]
     >>> find_root(parents, 3), parents

@@ -1,8 +1,8 @@
-"""Elimination orders: in which order to remove the variables, and what that costs.
+"""Elimination orders of the variables and their costs.
 
 Removing a variable joins its neighbours pairwise; the variable and its neighbours are a clique of
-the triangulated graph. The largest clique rules the cost of exact inference. Finding the best order
-is NP-hard; the orders here are greedy, and the best of them is improved by local search.
+the triangulated graph. The largest clique determines the cost of exact inference. Finding the best
+order is NP-hard; the orders here are greedy, and the best of them is improved by local search.
 
 Reference: HOJ-I3, TEH-I2.
 """
@@ -24,40 +24,41 @@ from kikuchi.graphs.factor_graph import FactorGraph
 
 Order = Literal["min-fill", "min-degree", "min-weight"]
 Judge = Callable[["Elimination"], tuple[float, float]]
-"""The price of a complete order, in list entries whose reading takes as long, and the factor by
-which the order exceeds what is allowed."""
+"""The price of a complete order, in units of reading one list entry, and the factor by which the
+order exceeds the limit.
+"""
 
 _UNIT = 2.0**-20  # weights are fixed-point log2 of cardinalities: exact sums, real ties
-_STOP_BITS = 40.0  # no machine holds a table of 2^40 numbers: past it only small efforts go on
-_STOP_EFFORT = 10**8  # list entries read, about a second
+_STOP_BITS = 40.0  # no machine can store 2^40 numbers: beyond it only small efforts continue
+_STOP_EFFORT = 10**8  # list entries read in about a second
 _TRIES = 32
-_PATIENCE = 10  # tries without gain
-_EFFORT_PER_ENTRY = 0.1  # seeking a better order may cost a tenth of what it could save
+_PATIENCE = 10  # attempts without improvement
+_EFFORT_PER_ENTRY = 0.1  # the search may cost a tenth of what it could save
 _MAX_EFFORT = 3 * 10**7
 _MAX_TRIANGLE_WORK = 3 * 10**8
-_EFFORT_PER_VARIABLE = 20  # of one try, besides the lists that it reads
+_EFFORT_PER_VARIABLE = 20  # overhead of one attempt, besides the lists that it reads
 _EFFORT_OF_A_TRY = 3000
 _KINDS = 5  # of orders: three greedy rules, and sweeps by two of them
-_FIRST_TRIES = 64  # before the search judges what it gains
-_FIRST_EFFORT = 0.05  # of the price, which the first tries may cost
-_LEAST_DROP = 0.05  # of the logarithm of the price, expected from twice the effort
-_HOPED_DROP = 0.7  # the same where the order is not allowed yet
-_LEAST_SHARE = 0.2  # of the effort allowed, before an order that is too dear is taken as final
-_HOPELESS = 1e8  # times too dear
+_FIRST_TRIES = 64  # before the search estimates its gain
+_FIRST_EFFORT = 0.05  # fraction of the price that the first attempts may cost
+_LEAST_DROP = 0.05  # expected decrease of the log price from twice the effort
+_HOPED_DROP = 0.7  # the same while the order exceeds the limit
+_LEAST_SHARE = 0.2  # fraction of the allowed effort before a too expensive order is final
+_HOPELESS = 1e8  # factor by which an order is too expensive
 _EFFORT_OF_JUDGING = 100_000
 _NEAR = 1.3
-_SECOND_EFFORT = 2e7  # for each other kind of order where the first had no end
-_CACHED = 15_000  # variables whose lists stay in the caches of a core; measured on grids
+_SECOND_EFFORT = 2e7  # for each other kind of order if the first did not finish
+_CACHED = 15_000  # variables whose lists fit into the caches of a core; measured on grids
 
 
 @dataclass(frozen=True, eq=False)
 class Elimination:
-    """An elimination order and the cliques that it makes.
+    """An elimination order and its cliques.
 
-    `neighbours[neighbour_offsets[i]:neighbour_offsets[i + 1]]` are the variables still joined to
-    `order[i]` when that is eliminated. `width` is the size of the largest clique less one,
+    `neighbours[neighbour_offsets[i]:neighbour_offsets[i + 1]]` are the remaining neighbours of
+    `order[i]` when it is eliminated. `width` is the size of the largest clique minus one,
     `log2_weight` the base-2 logarithm of its number of states and `cost` the number of states of
-    all cliques together. If not `complete`, the search stopped because a clique became far too
+    all cliques together. If not `complete`, the elimination stopped because a clique became far too
     large for any machine, or its effort was used up: `width`, `log2_weight` and `cost` are then
     lower bounds for this order.
 
@@ -84,12 +85,12 @@ class Elimination:
 
     @property
     def given_up(self) -> bool:
-        """True if the search stopped for want of time, before any clique was far too large."""
+        """True if the search ran out of time before any clique was far too large."""
         return not self.complete and self.log2_weight <= _STOP_BITS
 
     @cached_property
     def cliques(self) -> list[tuple[int, ...]]:
-        """The clique of each elimination step, sorted; some may lie inside others."""
+        """The clique of each elimination step, sorted; some may be contained in others."""
         ends = self.neighbour_offsets[1:-1]
         rest = np.split(self.neighbours, ends) if len(self.order) else []
         return [
@@ -109,12 +110,12 @@ def eliminate(
     """A greedy elimination order of the variables of `graph`.
 
     `min-fill` takes the variable that adds the fewest edges, `min-degree` the one with the fewest
-    neighbours, `min-weight` the one whose clique has the fewest states; ties go to the clique with
-    fewer states, then to the smaller number, or at random if a `seed` is given. Where a
-    better order could save more than the search costs, up to `tries` orders are made, with
-    random ties and also sweeping the graph level by level from a far end (what a long strip or a
-    grid wants); the cheapest is kept. An order that takes more than `most_effort` is given up. The
-    same arguments always give the same order.
+    neighbours, `min-weight` the one whose clique has the fewest states; ties are broken by fewer
+    states of the clique, then by the smaller number, or at random if a `seed` is given. If a better
+    order could save more than the search costs, up to `tries` orders are tried, with random ties
+    and also by sweeping the graph level by level from a far end (good for long strips and grids);
+    the cheapest is returned. An order that takes more than `most_effort` is abandoned. The same
+    arguments always give the same order.
 
     >>> square = FactorGraph([2] * 4, [((i, (i + 1) % 4), np.ones(4)) for i in range(4)])
     >>> eliminate(square).width
@@ -138,7 +139,7 @@ def eliminate(
         if (
             count >= max(tries, 1)
             or count - last_gain >= _PATIENCE
-            or effort * (count + 1) >= allowed * count  # the next try would pass what is allowed
+            or effort * (count + 1) >= allowed * count  # the next attempt would exceed the limit
             or not best.complete
         ):
             break
@@ -154,16 +155,16 @@ def cheapest(
     most_effort: float = 1e9,
     stop: Callable[[], bool] = lambda: False,
 ) -> Elimination:
-    """The order of the lowest price found: greedy by fill, weight and degree with random ties,
-    sweeps from a far end, then local search on the best, of which a stretch, the beginning or the
-    end is ordered anew.
+    """Return the order with the lowest price: greedy by fill, weight and degree with random ties,
+    sweeps from a far end, then local search, which reorders a segment, the beginning or the end of
+    the best order.
 
-    The search goes on while what another such effort would save, judged by what the last one did,
-    exceeds its cost; where the best order is not allowed, while that rate could still make it so.
-    Where one of the first orders adds no edge, no order has smaller cliques, and the search ends;
-    else a graph is given up only when orders of all kinds agree. `most_effort` is the number of
-    list entries that may be read, `stop` ends the search at once; unless it does, the same
-    arguments give the same order.
+    The search continues while the expected saving of further effort, extrapolated from the last
+    one, exceeds its cost; if the best order exceeds the limit, while that rate could still bring it
+    below. If one of the first orders adds no edge, no order has smaller cliques, and the search
+    ends; otherwise a graph is abandoned only if orders of all kinds agree. `most_effort` is the
+    number of list entries that may be read, and `stop` ends the search at once; unless it does, the
+    same arguments give the same order.
 
     >>> square = FactorGraph([2] * 4, [((i, (i + 1) % 4), np.ones(4)) for i in range(4)])
     >>> cheapest(square, lambda found: (found.cost, 0.0)).width
@@ -174,21 +175,21 @@ def cheapest(
         return _too_dense(graph.n_variables, bound)
     rng = generator(0 if seed is None else seed)
     found = greedy.eliminate("min-fill", _tie(greedy.n, seed, rng), greedy.flat, most_effort)
-    best = _Standing(found, most_effort, len(greedy.neighbours) // 2)
-    best.meet(found, judge)
-    while not stop() and best.worth_while():
+    best = _SearchState(found, most_effort, len(greedy.neighbours) // 2)
+    best.compare(found, judge)
+    while not stop() and best.should_continue():
         by_number = best.tries == 1 and seed is None
         rule, levels = _next_attempt(greedy, best.found, best.tries, rng)
         tie = _tie(greedy.n, None if by_number else 0, rng)
         left = most_effort - best.effort if best.found.complete else _SECOND_EFFORT
-        best.meet(greedy.eliminate(rule, tie, levels, left, most=best.most_cost), judge)
+        best.compare(greedy.eliminate(rule, tie, levels, left, most=best.most_cost), judge)
     return replace(best.found, tries=best.tries, effort=int(best.effort))
 
 
 def elimination_work(graph: FactorGraph, most_effort: float) -> float:
-    """Multiplications of a sparse symmetric factorisation in an order of least degrees, about: the
-    squared sizes of the columns. After `most_effort` list entries the variables left count as one
-    dense block.
+    """Return the approximate number of multiplications of a sparse symmetric factorisation in
+    minimum-degree order: the squared sizes of the columns. After `most_effort` list entries the
+    remaining variables count as one dense block.
 
     >>> star = FactorGraph([2] * 5, [((0, v), np.ones(4)) for v in range(1, 5)])
     >>> elimination_work(star, 1e6)
@@ -201,8 +202,10 @@ def elimination_work(graph: FactorGraph, most_effort: float) -> float:
     return float(sizes @ sizes) + (greedy.n - len(found.order)) ** 3 / 3.0
 
 
-class _Standing:
-    """The best order of a search so far, what it took and what more effort may bring."""
+class _SearchState:
+    """State of a search: the best order so far, its effort, and the expected gain of more
+    effort.
+    """
 
     def __init__(self, found: Elimination, most_effort: float, edges: int) -> None:
         self.found = found
@@ -215,11 +218,13 @@ class _Standing:
 
     @property
     def most_cost(self) -> float:
-        """Cost at which an order cannot win: prices of orders with equal cost differ a little."""
+        """Cost above which an order cannot be the best: prices of orders with equal cost differ
+        slightly.
+        """
         return _NEAR * self.found.cost if self.found.complete else math.inf
 
-    def meet(self, found: Elimination, judge: Judge) -> None:
-        """Compare an order with the best; an equal one takes its place, so that search moves on."""
+    def compare(self, found: Elimination, judge: Judge) -> None:
+        """Compare an order with the best; an equal one replaces it, so that the search moves."""
         overhead = _EFFORT_OF_A_TRY + _EFFORT_PER_VARIABLE * found.n_variables
         self.tries += 1
         self.effort += found.effort + overhead
@@ -232,14 +237,14 @@ class _Standing:
         if price <= self.price:
             self.found, self.price, self.excess = found, price, excess
 
-    def worth_while(self) -> bool:
-        """Whether as much effort again can be expected to pay."""
+    def should_continue(self) -> bool:
+        """Return whether as much effort again is expected to pay off."""
         if self.effort >= self.most_effort or self.price <= _EFFORT_OF_A_TRY:
             return False
         if self.tries < _KINDS:
             return self.excess > 1.0 or self.effort < _FIRST_EFFORT * self.price
         if not self.found.complete or self.found.neighbour_offsets[-1] == self.edges:
-            return False  # where no edge was added, every order makes cliques at least as large
+            return False  # if no edge was added, the cliques of every order are at least as large
         before = next(
             price for effort, price in reversed(self.history) if 2 * effort <= self.effort
         )
@@ -257,7 +262,7 @@ class _Standing:
 def _next_attempt(
     greedy: _Greedy, best: Elimination, count: int, rng: np.random.Generator
 ) -> tuple[Order, Ints]:
-    """The rule and the levels of the next try."""
+    """Return the rule and the levels of the next attempt."""
     n = greedy.n
     if count < 3 * _KINDS or not best.complete:
         rules: list[Order] = ["min-fill", "min-fill", "min-weight", "min-degree", "min-weight"]
@@ -280,12 +285,14 @@ def _next_attempt(
 
 
 def _tie(n: int, seed: int | None, rng: np.random.Generator) -> U4:
-    """Ties by number, or at random if there is a seed."""
+    """Return the tie-breaking keys: by number, or random if there is a seed."""
     return np.arange(n, dtype=np.uint32) if seed is None else rng.permutation(n).astype(np.uint32)
 
 
 def _attempts(greedy: _Greedy, seed: int | None) -> Iterator[tuple[U4, Ints]]:
-    """Ties and levels to try: plain greedy, then sweeps and greedy by turns with random ties."""
+    """Yield ties and levels to try: plain greedy, then alternately sweeps and greedy with random
+    ties.
+    """
     n = greedy.n
     rng = generator(0 if seed is None else seed)
     yield _tie(n, seed, rng), greedy.flat
@@ -298,7 +305,7 @@ def _attempts(greedy: _Greedy, seed: int | None) -> Iterator[tuple[U4, Ints]]:
 
 
 class _Greedy:
-    """The primal graph of a model, to be eliminated again and again."""
+    """The primal graph of a model, prepared for repeated elimination."""
 
     def __init__(self, graph: FactorGraph) -> None:
         from kikuchi.graphs.kernels import elimination as kernels
@@ -318,8 +325,8 @@ class _Greedy:
         return fill
 
     def hopeless_degeneracy(self) -> int:
-        """A lower bound on the width of every order where it forbids them all, else 0; looked for
-        only where counting the fill is costly.
+        """Return a lower bound on the width of every order if it excludes them all, else 0;
+        computed only if counting the fill is expensive.
         """
         work = self.kernels.triangle_work(self.offsets, self.neighbours)
         if work <= _MAX_TRIANGLE_WORK:
@@ -341,24 +348,25 @@ class _Greedy:
         *,
         most: float = math.inf,
     ) -> Elimination:
-        """One greedy order; it stops where its cost passes `most`.
+        """Return one greedy order, which stops if its cost exceeds `most`.
 
         Efforts count list entries of a graph that fits the caches; each entry of a larger graph
         counts as several.
         """
         limit = most_effort / self.slowness
         hard = limit < _STOP_EFFORT
+        stop = self.kernels.Stop(
+            0 if hard else int(_STOP_BITS / _UNIT),
+            int(limit if hard else _STOP_EFFORT / self.slowness),
+            float(most),
+        )
         result = self.kernels.eliminate(
-            self.offsets,
-            self.neighbours,
-            self.weights,
+            self.kernels.PrimalGraph(self.offsets, self.neighbours, self.weights),
             self._fill if order == "min-fill" else self.flat,
             self.kernels.RULES.index(order),
             tie,
             levels,
-            0 if hard else int(_STOP_BITS / _UNIT),
-            int(limit if hard else _STOP_EFFORT / self.slowness),
-            most,
+            stop,
             _UNIT,
         )
         return self._as_elimination(result)
@@ -378,7 +386,7 @@ class _Greedy:
 
 
 def _too_dense(n: int, degeneracy: int) -> Elimination:
-    """No order at all: every subgraph bound says that none can be paid for."""
+    """Abandoned elimination: the degeneracy bound exceeds the budget."""
     return Elimination(
         n_variables=n,
         order=np.zeros(0, dtype=np.uint32),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from functools import cached_property
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
@@ -11,8 +12,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from kikuchi.core.arrays import U4, Array, Ints
-from kikuchi.core.bins import interval_given
-from kikuchi.core.errors import EvidenceError, ModelError, suggestion
+from kikuchi.core.errors import EvidenceError, ModelError
 from kikuchi.graphs.checks import (
     INDEX,
     MAX_STATES,
@@ -26,17 +26,16 @@ from kikuchi.graphs.checks import (
     check_size,
     check_tables,
     frozen,
-    known_states,
     log_of_weights,
     offsets_of_tables,
     part_of_factor,
     same,
     scope_and_table,
     scope_rows,
+    state_number,
     variable_number,
 )
-from kikuchi.graphs.conditioned import Conditioned, conditioned
-from kikuchi.graphs.reading import ChildVariables, StateNames, conditional, named
+from kikuchi.graphs.reading import ChildVariables, StateNames, named
 
 if TYPE_CHECKING:
     from kikuchi.graphs.conditional import ConditionalTable
@@ -52,19 +51,23 @@ _OTHERS = ("names", "states", "log_constant")
 class FactorGraph:
     r"""An unnormalised distribution p(x) = (1/Z) exp(c) prod_a phi_a(x_a) over discrete variables.
 
-    Immutable. Tables are kept as logarithms in one buffer; each table is row-major over its scope,
-    so the last variable of a scope runs fastest. Zeros are allowed and kept as -inf. Factors
-    without variables are folded into the constant c, `log_constant`.
+    Immutable. Tables are stored as logarithms in one buffer; each table is row-major over its
+    scope, so the last variable of a scope varies fastest. Zeros are allowed and stored as -inf.
+    Factors without variables are included in the constant c, `log_constant`.
 
     Parameters
     ----------
-    cardinalities : number of states of each variable, each at least 1.
-    factors : pairs (scope, table); a scope is a sequence of variable numbers or names, a table
-        anything that NumPy can shape into the cardinalities of the scope. Entries are weights
-        >= 0, or their logarithms with `log=True`.
-    names, states : optional names of the variables and of each variable's states.
-    children : for directed models, the child variable of each factor: table a is then
-        p(child | the rest of its scope), and every variable is the child of one factor.
+    cardinalities : array of int
+        Number of states of each variable, each at least 1.
+    factors : Iterable[tuple[Sequence[Variable], array-like]]
+        Pairs (scope, table); a scope is a sequence of variable numbers or names, a table anything
+        that NumPy can shape into the cardinalities of the scope. Entries are weights >= 0, or their
+        logarithms with `log=True`.
+    names, states
+        Optional names of the variables and of each variable's states.
+    children : Sequence[Variable], optional
+        For directed models, the child variable of each factor: table a is then p(child | the rest
+        of its scope), and every variable is the child of one factor.
 
     >>> graph = FactorGraph([2, 2], [(["a", "b"], [[1, 2], [3, 4]])], names=["a", "b"])
     >>> graph
@@ -143,9 +146,9 @@ class FactorGraph:
     ) -> FactorGraph:
         """Build from flat arrays, without a Python object for each factor.
 
-        Factor a is over `scopes` from place `scope_offsets[a]` to `scope_offsets[a + 1]`; the
-        tables stand one after the other in `log_tables`. Other arguments are those of the class.
-        Arrays of the right type are kept and frozen. `validate=False` skips the check of values.
+        The scope of factor a is `scopes[scope_offsets[a]:scope_offsets[a + 1]]`; the tables are
+        concatenated in `log_tables`. Other arguments are those of the class. Arrays of the right
+        type are not copied and become read-only. `validate=False` skips the check of values.
 
         >>> FactorGraph.from_arrays([2, 2], [0, 1], [0, 2], np.zeros(4)).scope(0)
         (0, 1)
@@ -153,7 +156,7 @@ class FactorGraph:
         graph = cls.__new__(cls)
         raw = np.asarray(scopes)
         if raw.size and raw.dtype.kind not in "iu":
-            raise ModelError(f"scopes must hold whole numbers, got {raw.dtype}")
+            raise ModelError(f"scopes must contain integers, got {raw.dtype}")
         if raw.size and raw.dtype != INDEX and (raw.min() < 0 or raw.max() > MAX_STATES):
             worst = raw.min() if raw.min() < 0 else raw.max()
             raise ModelError(f"scopes: variable numbers must be in 0..n-1, got {worst}")
@@ -180,7 +183,7 @@ class FactorGraph:
         return changed
 
     def replaced(self, *, validate: bool = False, **changes: Any) -> FactorGraph:
-        """The same model with `changes` of arguments of `from_arrays`; `validate` checks values.
+        """Return the same model with changed arguments of `from_arrays`; `validate` checks values.
 
         >>> FactorGraph([2], [((0,), [1, 3])]).replaced(names=["coin"]).names
         ('coin',)
@@ -236,11 +239,11 @@ class FactorGraph:
         raise AttributeError(f"FactorGraph is immutable; {name} cannot be deleted")
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        # A copied or unpickled array is writable again, and compiled loops would see a new type.
+        # A copied or unpickled array is writable again, which is another type for compiled loops.
         for name, value in state.items():
             self.__dict__[name] = frozen(value) if isinstance(value, np.ndarray) else value
 
-    # ------------------------------------------------------------------ sizes and looks
+    # ------------------------------------------------------------------ sizes and display
 
     @property
     def n_variables(self) -> int:
@@ -264,7 +267,7 @@ class FactorGraph:
 
     @property
     def nbytes(self) -> int:
-        """Bytes held by the flat arrays."""
+        """Number of bytes of the flat arrays."""
         arrays = (self.cardinalities, self.scopes, self.scope_offsets, self.log_tables)
         return sum(a.nbytes for a in arrays) + self.table_offsets.nbytes
 
@@ -278,7 +281,7 @@ class FactorGraph:
         return str(import_module("kikuchi.graphs.shapes").html_summary(self))
 
     def __eq__(self, other: object) -> bool:
-        """Equal when every array and name is equal to the last bit."""
+        """Return whether every array and name is equal, bit by bit."""
         if not isinstance(other, FactorGraph):
             return NotImplemented
         arrays = ("cardinalities", "scopes", "scope_offsets", "log_tables", "children")
@@ -353,7 +356,8 @@ class FactorGraph:
         no     0.99  0.01
         yes    0.9   0.1
         """
-        return conditional(self, variable)
+        table: ConditionalTable = import_module("kikuchi.graphs.directed").cpt(self, variable)
+        return table
 
     def neighbours(self, variable: Variable) -> tuple[int, ...]:
         """Factors that contain a `variable`, given by number or name."""
@@ -368,26 +372,8 @@ class FactorGraph:
     def state_index(self, variable: Variable, state: State) -> int:
         """Number of a `state` of a `variable`, both given by number or name."""
         v = self.index(variable)
-        count = int(self.cardinalities[v])
-        interval = None if self.states is None else interval_given(self.states[v], state)
-        if interval is not None:
-            return interval
-        if isinstance(state, str):
-            if self.states is None:
-                raise EvidenceError(
-                    f"variable {self.label(v)}: state '{state}' is a name, but the states have "
-                    f"none; give a number in 0..{count - 1}"
-                )
-            if state in self.states[v]:
-                return self.states[v].index(state)
-            hint = suggestion(state, self.states[v])
-            raise EvidenceError(f"variable {self.label(v)} has no state '{state}'; {hint}")
-        if not isinstance(state, int | np.integer) or isinstance(state, bool | np.bool_):
-            known = known_states(None if self.states is None else self.states[v], count)
-            raise EvidenceError(f"variable {self.label(v)}: {state!r} is not a state; give {known}")
-        if not 0 <= state < count:
-            raise EvidenceError(f"variable {self.label(v)} has states 0..{count - 1}, got {state}")
-        return int(state)
+        names = None if self.states is None else self.states[v]
+        return state_number(state, names, int(self.cardinalities[v]), self.label(v))
 
     def label(self, variable: int) -> str:
         """The name of the variable number `variable`, or its number as text."""
@@ -407,7 +393,7 @@ class FactorGraph:
 
     @cached_property
     def variable_offsets(self) -> Ints:
-        """Where the edges of each variable begin in `variable_edges`; has n + 1 entries."""
+        """Start of the edges of each variable in `variable_edges`; has n + 1 entries."""
         counts = np.bincount(self.scopes, minlength=self.n_variables)
         return frozen(np.concatenate([[0], np.cumsum(counts)]).astype(np.int64))
 
@@ -418,18 +404,18 @@ class FactorGraph:
 
     @cached_property
     def state_offsets(self) -> Ints:
-        """Where the states of each variable begin in a flat buffer of marginals."""
+        """Start of the states of each variable in a flat buffer of marginals."""
         return frozen(np.concatenate([[0], np.cumsum(self.cardinalities, dtype=np.int64)]))
 
     @cached_property
     def message_offsets(self) -> Ints:
-        """Where the message of each edge begins in a flat buffer of messages."""
+        """Start of the message of each edge in a flat buffer of messages."""
         sizes = self.cardinalities[self.scopes].astype(np.int64)
         return frozen(np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64))
 
     @cached_property
     def edge_strides(self) -> Ints:
-        """How far apart neighbouring states of each edge's variable are in the factor's table."""
+        """Stride of each edge's variable in the factor's table."""
         strides = np.ones(self.n_edges, dtype=np.int64)
         orders = np.diff(self.scope_offsets)
         cards = self.cardinalities[self.scopes].astype(np.int64)
@@ -442,8 +428,7 @@ class FactorGraph:
     @cached_property
     def components(self) -> Ints:
         """Connected component of each variable, numbered from 0."""
-        labels: Ints = import_module("kikuchi.graphs.shapes").component_labels(self)
-        return frozen(labels)
+        return frozen(import_module("kikuchi.graphs.shapes").component_labels(self))
 
     @property
     def n_components(self) -> int:
@@ -473,7 +458,7 @@ class FactorGraph:
     # ------------------------------------------------------------------ values
 
     def log_score(self, states: ArrayLike) -> Any:
-        """log of the unnormalised weight of one vector of `states`, or of each row of several.
+        """Return the log unnormalised weight of one vector of `states`, or of each row of several.
 
         >>> round(FactorGraph([2], [((0,), [1.0, 3.0])]).log_score([1]), 6)
         1.098612
@@ -485,7 +470,7 @@ class FactorGraph:
             )
         whole = x.size == 0 or x.dtype.kind in "iub"
         if not whole or np.any(x < 0) or np.any(x >= self.cardinalities):
-            raise ModelError("states must be whole numbers in 0..cardinality - 1")
+            raise ModelError("states must be integers in 0..cardinality - 1")
         x = x.astype(np.int64, copy=False)
         total = np.full(len(x), self.log_constant)
         orders = np.diff(self.scope_offsets)
@@ -502,9 +487,9 @@ class FactorGraph:
     # ------------------------------------------------------------------ evidence (LIU-M4)
 
     def observations(self, evidence: Evidence | None) -> tuple[dict[int, int], dict[int, Array]]:
-        """The `evidence` as numbers, checked: observed states, and observed marginals.
+        """Return the checked `evidence` by number: observed states, and observed marginals.
 
-        A marginal with all its mass on one state is that state.
+        A marginal with all its mass on one state is returned as that state.
 
         >>> graph = FactorGraph([2, 2, 2], [], names=["a", "b", "c"])
         >>> graph.observations({"a": 1, "b": [0.25, 0.75], "c": [1, 0]})
@@ -530,12 +515,12 @@ class FactorGraph:
         return states, {v: t for v, t in distributions.items() if v not in states}
 
     def resolve(self, evidence: Evidence | None) -> dict[int, int]:
-        """The `evidence` {variable: state} as numbers, checked: {variable number: state number}."""
+        """Return the checked `evidence` by number: {variable number: state number}."""
         states, targets = self.observations(evidence)
         if targets:
             raise EvidenceError(
                 f"variable {self.label(next(iter(targets)))}: a distribution was given where a "
-                "state is needed"
+                "state is required"
             )
         return states
 
@@ -546,10 +531,10 @@ class FactorGraph:
             raise EvidenceError(str(error)) from error
 
     def condition(self, evidence: Evidence | None) -> Conditioned:
-        """Graph reduction: slice every table at the `evidence`, drop observed variables.
+        """Reduce the graph: slice every table at the `evidence` and remove the observed variables.
 
-        Factors whose scope is all observed go into `log_constant`, so that log Z of the reduced
-        graph is log of the total weight of the states that agree with the evidence.
+        Factors whose variables are all observed are added to `log_constant`, so log Z of the
+        reduced graph is the log of the total weight of the states that agree with the evidence.
 
         >>> graph = FactorGraph([2, 2], [((0, 1), [[1, 2], [3, 4]])])
         >>> graph.condition({0: 1}).graph.table(0).round(12).tolist()
@@ -558,8 +543,8 @@ class FactorGraph:
         return self._sliced(self.resolve(evidence))
 
     def reduce(self, states: Mapping[int, int]) -> Conditioned:
-        """`condition` at `states` {variable number: state number} that `observations` or `resolve`
-        gave, so that they are not checked again; variables of a single state are dropped too.
+        """Condition on `states` {variable number: state number} returned by `observations` or
+        `resolve`, without checking them again; variables with a single state are also removed.
 
         >>> FactorGraph([2, 1], [((0, 1), [[1], [3]])]).reduce({}).graph.n_variables
         1
@@ -568,10 +553,11 @@ class FactorGraph:
         return self._sliced({**states, **single})
 
     def _sliced(self, observed: dict[int, int]) -> Conditioned:
-        return conditioned(self, observed)
+        found: Conditioned = import_module("kikuchi.graphs.conditioned").conditioned(self, observed)
+        return found
 
     def clamp(self, evidence: Evidence | None) -> FactorGraph:
-        """Domain clamping: keep all variables, add one 0/1 factor per observation in `evidence`.
+        """Clamp the domains: keep all variables, add a 0/1 factor per observation in `evidence`.
 
         >>> FactorGraph([2], [((0,), [1.0, 3.0])]).clamp({0: 1}).n_factors
         2
@@ -583,7 +569,7 @@ class FactorGraph:
         return self.with_fields(fields)
 
     def with_fields(self, fields: Iterable[tuple[int, Array]]) -> FactorGraph:
-        """The graph with one more factor for each pair (variable number, log-weights) of `fields`.
+        """Add a factor for each pair (variable number, log-weights) of `fields`.
 
         >>> FactorGraph([2], [((0,), [1.0, 3.0])]).with_fields([(0, np.zeros(2))]).n_factors
         2
@@ -595,4 +581,24 @@ class FactorGraph:
             scope_offsets=np.append(self.scope_offsets, self.n_edges + 1 + np.arange(len(fields))),
             log_tables=np.concatenate([self.log_tables, *(table for _, table in fields)]),
             children=None,
+        )
+
+
+@dataclass(frozen=True)
+class Conditioned:
+    """A reduced graph and the mapping back to the original graph (see `graphs.conditioned`)."""
+
+    graph: FactorGraph
+    original: FactorGraph
+    observed: dict[int, int]
+    variables: Ints
+    factors: Ints
+
+
+def check_graph(graph: Any, taker: str) -> None:
+    """Raise an error unless `graph` is a `FactorGraph`; `taker` is the calling function."""
+    if not isinstance(graph, FactorGraph):
+        raise ModelError(
+            f"{taker} takes a FactorGraph, got {type(graph).__name__}; kk.as_model converts a "
+            "path or a model of another library"
         )

@@ -67,7 +67,7 @@ def grid(
 def complete(
     n: int, *, seed: Seed = 0, coupling: float = 1.0, field: float = 1.0, states: int = 2
 ) -> FactorGraph:
-    """All n variables joined pairwise; couplings are not scaled with n.
+    """A complete graph of n variables; couplings are not scaled with n.
 
     `n` is the number of variables. `coupling` and `field` are the standard deviations of the random
     log-weights of pairs and of single variables, `states` the number of states of each variable,
@@ -86,7 +86,7 @@ def random_graph(
 ) -> FactorGraph:
     """An Erdős–Rényi graph: each pair is joined with probability p, independently.
 
-    Time and memory are proportional to the edges drawn, not to n².
+    Time and memory are proportional to the number of edges, not to n².
 
     `n` is the number of variables, `p` the probability of each pair. `coupling` and `field` are the
     standard deviations of the random log-weights of pairs and of single variables, `states` the
@@ -112,9 +112,9 @@ def random_regular(
     field: float = 1.0,
     states: int = 2,
 ) -> FactorGraph:
-    """A graph in which every variable has `degree` neighbours, all such graphs equally likely.
+    """A uniformly random graph in which every variable has `degree` neighbours.
 
-    Nearly so where `degree` is large: see `kikuchi.graphs.shapes.regular_edges`.
+    It is only nearly uniform for large `degree`: see `kikuchi.graphs.shapes.regular_edges`.
 
     `n` is the number of variables. `coupling` and `field` are the standard deviations of the random
     log-weights of pairs and of single variables, `states` the number of states of each variable,
@@ -160,11 +160,11 @@ def ldpc(
 ) -> FactorGraph:
     """Decoding of a regular Gallager code of n bits after a binary symmetric channel.
 
-    The word sent is all zeros (on this channel every codeword is as hard to decode as any other);
+    The transmitted word is all zeros (on this channel all codewords are equally hard to decode);
     each received bit r_i is flipped with probability `noise`. Factor i < n is p(r_i | x_i); then
     n * column_weight / row_weight parity checks follow, which are 1 for even and 0 for odd sums.
-    Every bit is in `column_weight` checks, every check has `row_weight` bits. The received word
-    can be read off the first n factors: r_i is the likelier state.
+    Every bit is in `column_weight` checks, every check has `row_weight` bits. The received word can
+    be read off the first n factors: r_i is the more likely state.
 
     `n` is the number of bits, `seed` that of code and noise.
 
@@ -205,8 +205,8 @@ def random_tables(
 ) -> FactorGraph:
     """Factors over random sets of up to `max_order` variables of 2 to `max_states` states.
 
-    Log-table entries are drawn from N(0, scale); a share `zeros` of the weights is set to 0, but
-    one randomly chosen state of the whole model always keeps a positive weight.
+    Log-table entries are drawn from N(0, scale); a fraction `zeros` of the weights is set to 0, but
+    one randomly chosen joint state always has a positive weight.
 
     `n` and `n_factors` are the numbers of variables and factors, `scale` the standard deviation of
     the log-weights, `seed` that of the draw.
@@ -220,9 +220,9 @@ def random_tables(
     max_states = _whole("max_states", max_states, 2)
     _not_negative("scale", scale)
     if max_order > n:
-        raise ModelError(f"max_order {max_order} is more than the {n} variables there are")
+        raise ModelError(f"max_order {max_order} is more than the {n} variables")
     if not 0 <= _number("zeros", zeros) < 1:
-        raise ModelError(f"zeros must be a share in [0, 1), got {zeros}")
+        raise ModelError(f"zeros must be a fraction in [0, 1), got {zeros}")
     _require_memory(n, n_factors, n_factors * max_order)
     rng = generator(seed)
     cards = rng.integers(2, max_states + 1, size=n).astype(np.uint32)
@@ -257,7 +257,7 @@ GENERATORS: dict[str, Callable[..., FactorGraph]] = {
 def _whole(name: str, value: Any, low: int) -> int:
     whole = isinstance(value, int | np.integer) and not isinstance(value, bool)
     if not whole or value < low:
-        raise ModelError(f"{name} must be a whole number of at least {low}, got {value!r}")
+        raise ModelError(f"{name} must be an integer of at least {low}, got {value!r}")
     return int(value)
 
 
@@ -280,7 +280,7 @@ def _check_pairwise(n: int, n_edges: int, coupling: float, field: float, states:
 
 
 def _require_memory(n: int, n_factors: int, entries: float) -> None:
-    """Refuse a model that this machine cannot hold, before a byte of it is allocated."""
+    """Raise an error for a model larger than the memory of this machine, before it is allocated."""
     if n > _MAX_VARIABLES:
         raise ModelError(f"{n} variables are too many; at most {_MAX_VARIABLES} can be numbered")
     needed = 8 * entries + 40.0 * n_factors
@@ -288,12 +288,12 @@ def _require_memory(n: int, n_factors: int, entries: float) -> None:
     if needed > machine:
         raise BudgetError(
             f"the model needs {format_bytes(needed)} but this machine has "
-            f"{format_bytes(machine)}; ask for a smaller one"
+            f"{format_bytes(machine)}; choose a smaller one"
         )
 
 
 def _physical_memory() -> float:
-    """Bytes of this machine; infinity where the system does not tell."""
+    """Return the memory of this machine in bytes; infinity if unknown."""
     if not hasattr(os, "sysconf"):
         return math.inf
     return float(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"))
@@ -370,7 +370,7 @@ def _subsets(n: int, size: int, count: int, rng: np.random.Generator) -> Ints:
 def _table_sizes(cards: U4, scopes: Ints, offsets: Ints) -> Array:
     if len(offsets) == 1:
         return np.zeros(0)
-    with np.errstate(over="ignore"):  # an infinite size is refused by the check of memory
+    with np.errstate(over="ignore"):  # an infinite size fails the memory check
         return np.asarray(np.multiply.reduceat(cards[scopes].astype(np.float64), offsets[:-1]))
 
 

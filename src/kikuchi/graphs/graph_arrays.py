@@ -1,4 +1,4 @@
-"""The arrays of a factor graph in one tuple, as compiled loops read them."""
+"""The arrays of a factor graph in one tuple, for compiled loops."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class GraphArrays(NamedTuple):
         return int(self.cards.max())
 
     def with_tables(self, log_tables: Array) -> GraphArrays:
-        """The same graph with other log-potentials (frozen, as compiled loops expect)."""
+        """Return the same graph with other log-potentials (read-only, as compiled loops expect)."""
         log_tables.flags.writeable = False
         return self._replace(log_tables=log_tables)
 
@@ -62,7 +62,7 @@ def flatten(graph: FactorGraph) -> GraphArrays:
 
 
 def local_fields(graph: FactorGraph) -> Array:
-    """Sums of the log-tables of the factors of one variable, flat by variable and state.
+    """Return the sums of the log-tables of single-variable factors, flat by variable and state.
 
     >>> graph = FactorGraph([2, 2], [((0,), [1, 3]), ((0,), [1, 3]), ((0, 1), np.ones(4))])
     >>> np.exp(local_fields(graph)).round(6).tolist()

@@ -22,10 +22,11 @@ Separator = tuple[int, int, tuple[int, ...]]  # two cliques, by number, and what
 class CliqueTree(NamedTuple):
     """A junction tree (a forest, if the graph is not connected) in flat arrays.
 
-    Variables are renamed by rank: the last one eliminated has rank 0. The ranks of clique c are
-    `ranks[offsets[c]:offsets[c + 1]]`, rising; its last `residual[c]` are eliminated in it, the
-    ones before are its separator, all in clique `parent[c]` (-1 for a root). Children come before
-    their parents. `home[r]` is the clique that eliminates rank r, `rank[v]` the rank of variable v.
+    Variables are renumbered by rank: the last one eliminated has rank 0. The ranks of clique c are
+    `ranks[offsets[c]:offsets[c + 1]]`, in increasing order; its last `residual[c]` variables are
+    eliminated in it, and the others are its separator, contained in clique `parent[c]` (-1 for a
+    root). Children come before their parents. `home[r]` is the clique that eliminates rank r,
+    `rank[v]` the rank of variable v.
     """
 
     rank: Ints
@@ -50,7 +51,7 @@ class CliqueTree(NamedTuple):
 
     @property
     def separators(self) -> list[Separator]:
-        """(clique, its parent, the variables that both hold) for every clique but the roots."""
+        """(clique, its parent, their common variables) for every clique except the roots."""
         sizes = (np.diff(self.offsets) - self.residual).tolist()
         rows = zip(self.ranked_cliques, self.parent.tolist(), sizes, strict=True)
         return [(c, p, tuple(sorted(m[:k]))) for c, (m, p, k) in enumerate(rows) if p >= 0]
@@ -61,7 +62,7 @@ def junction_tree(
 ) -> CliqueTree:
     """The junction tree of a complete elimination.
 
-    An elimination that was given up has none: the error ends with `advice`.
+    An abandoned elimination has no tree and raises an error that ends with `advice`.
 
     >>> import kikuchi as kk
     >>> from kikuchi.graphs.elimination import eliminate

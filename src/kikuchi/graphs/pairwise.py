@@ -18,7 +18,7 @@ from kikuchi.graphs.factor_graph import FactorGraph
 
 @dataclass(frozen=True)
 class Pairwise:
-    """A pairwise model and the way back to the model it came from.
+    """A pairwise model and the mapping back to the original model.
 
     Variables 0..n-1 of `graph` are those of `original`; variable n + k stands for all variables
     of factor `factors[k]` together, and its states are the rows of `configurations[k]`.
@@ -30,17 +30,17 @@ class Pairwise:
     configurations: tuple[Ints, ...]
 
     def restrict_marginals(self, flat_marginals: Array) -> Array:
-        """Flat marginals of the original variables from those of the pairwise model."""
+        """Return flat marginals of the original variables from those of the pairwise model."""
         return flat_marginals[: int(self.original.state_offsets[-1])]
 
     def restrict_states(self, states: Ints) -> Ints:
-        """A state vector, or rows of them, of the original model."""
+        """Return a state vector, or rows of state vectors, of the original model."""
         return states[..., : self.original.n_variables]
 
     def extend_states(self, states: Ints) -> Ints:
-        """The one state of the pairwise model that goes with a state of the original.
+        """Return the state of the pairwise model that corresponds to a state of the original.
 
-        Where the original state has weight zero by a factor that was replaced there is none.
+        There is none if a replaced factor gives the original state weight zero.
         """
         rows = np.atleast_2d(np.asarray(states, dtype=np.int64))
         extra = [self._added_state(k, rows) for k in range(len(self.factors))]
@@ -64,20 +64,21 @@ class Pairwise:
         number[tuple(self.configurations[k].T)] = np.arange(len(self.configurations[k]))
         state: Ints = number[tuple(rows[:, self.original.scope(self.factors[k])].T)]
         if np.any(state < 0):
-            raise ModelError(f"the state has weight zero by factor {self.factors[k]}")
+            raise ModelError(f"the state has weight zero in factor {self.factors[k]}")
         return state
 
 
 def to_pairwise(
     graph: FactorGraph, *, budget: Budget | None = None, memory: int | str | None = None
 ) -> Pairwise:
-    """The same model with factors over at most two variables (Weiss and Freeman 2001).
+    """Convert to a model with factors over at most two variables (Weiss and Freeman 2001).
 
     Each factor over three or more variables becomes a new variable whose states are its
     configurations of positive weight. The weights become a factor of the new variable, and a 0/1
-    factor ties it to each member. Every state keeps its weight and log Z is unchanged.
+    factor ties it to each member. The weights of all states and log Z are unchanged.
 
-    `graph` is the model; `budget`, or `memory` in bytes or as "2GB", limits the new tables.
+    `graph` is the model; `budget`, or `memory` in bytes or as "2GB", limits the size of the new
+    tables.
 
     >>> triple = FactorGraph([2, 2, 2], [((0, 1, 2), [1, 0, 0, 1, 0, 1, 1, 0])])
     >>> pairwise = to_pairwise(triple)
@@ -117,9 +118,9 @@ def phi_form(graph: FactorGraph) -> FactorGraph:
     """The phi form of a pairwise model, equal to it on every state.
 
     prod_ij psi_ij prod_i psi_i = prod_ij phi_ij prod_i phi_i^(1 - n_i), where phi_i = psi_i,
-    phi_ij = psi_ij psi_i psi_j and n_i counts the neighbours of i. Factors over the same
-    variables are merged. The first n factors are phi_i^(1 - n_i), then comes one phi_ij for each
-    edge i < j in lexicographic order. A zero of psi_i is carried by the phi_ij alone.
+    phi_ij = psi_ij psi_i psi_j and n_i counts the neighbours of i. Factors over the same variables
+    are merged. The first n factors are phi_i^(1 - n_i), followed by one phi_ij for each edge i < j
+    in lexicographic order. A zero of psi_i is represented in the phi_ij only.
 
     >>> graph = FactorGraph([2, 2], [((0,), [1, 3]), ((0, 1), [[1, 2], [2, 1]])])
     >>> phi_form(graph).table(2).round(12).tolist()
@@ -156,7 +157,9 @@ def phi_form(graph: FactorGraph) -> FactorGraph:
 
 
 def _agreement(states: Ints, cardinality: int) -> Array:
-    """log of the 0/1 table [member state, configuration] that says they agree, flat."""
+    """Return the flat log of the 0/1 table [member state, configuration] that enforces
+    agreement.
+    """
     agrees = np.arange(cardinality)[:, None] == states
     return np.where(agrees, 0.0, -np.inf).ravel()
 
@@ -199,7 +202,7 @@ def _extended_states(graph: FactorGraph, configurations: list[Ints]) -> list[lis
 
 
 def _expand(sizes: Ints) -> tuple[Ints, Ints]:
-    """For tables one after the other: the table of each entry, and its place within the table."""
+    """Return the table of each entry of concatenated tables, and its index within the table."""
     owner = np.repeat(np.arange(len(sizes)), sizes)
     starts = np.cumsum(sizes) - sizes
     return owner, np.arange(len(owner)) - starts[owner]
@@ -224,7 +227,7 @@ def _merged_unary(graph: FactorGraph, orders: Ints) -> Array:
 
 
 def _merged_pairs(graph: FactorGraph, orders: Ints) -> tuple[Ints, Ints, Array]:
-    """Edges i < j, where the table of each begins, and log psi_ij, flat."""
+    """Return the edges i < j, the offset of each table, and flat log psi_ij."""
     cards = graph.cardinalities.astype(np.int64)
     scopes, owner, position, values = _entries_of_order(graph, orders, 2)
     low, high = scopes.min(axis=1), scopes.max(axis=1)

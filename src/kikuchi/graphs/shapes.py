@@ -1,6 +1,6 @@
 """Shapes of graphs: edges of grids, trees, random and regular graphs, and recognising a grid.
 
-Edges are rows (i, j) with i < j; but for grids they are in lexicographic order.
+Edges are rows (i, j) with i < j; except for grids they are in lexicographic order.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from kikuchi.graphs.checks import scope_rows
 from kikuchi.graphs.factor_graph import FactorGraph
 
 Edges = U4
-_PAIRED_ENDS = 100_000  # ends to pair in search of a simple regular graph before one is mended
+_PAIRED_ENDS = 100_000  # ends to pair in search of a simple regular graph before one is repaired
 
 
 def grid_edges(rows: int, cols: int, *, periodic: bool = False) -> Edges:
@@ -84,11 +84,12 @@ def _pair_of_number(number: Ints) -> Ints:
 
 
 def tree_edges(n: int, rng: np.random.Generator) -> Edges:
-    """A uniform labelled tree by Joyal's bijection, which unlike Prüfer's code needs no loop.
+    """Return a uniform labelled tree by Joyal's bijection, which needs no loop, unlike Prüfer's
+    code.
 
     A random map f of n points is a random tree with two marked points: the points on cycles of
-    f, c_1 < ... < c_k, become the path f(c_1), ..., f(c_k); every other point x keeps the edge
-    to f(x).
+    f, c_1 < ... < c_k, become the path f(c_1), ..., f(c_k); every other point x has the edge to
+    f(x).
 
     >>> len(tree_edges(9, np.random.default_rng(0)))
     8
@@ -108,11 +109,12 @@ def tree_edges(n: int, rng: np.random.Generator) -> Edges:
 
 
 def regular_edges(n: int, degree: int, rng: np.random.Generator) -> Edges:
-    """A graph with `degree` neighbours for each of n variables; dense ones by their complement.
+    """Return a graph with `degree` neighbours for each of n variables; dense ones via their
+    complement.
 
     Random pairings of the ends are drawn until one has no loop or double edge, which makes all
-    graphs equally likely; where that would take too long, the last pairing is mended by
-    switching ends with random other edges, which is nearly uniform in large graphs.
+    graphs equally likely. If that would take too long, the last pairing is repaired by switching
+    ends with random other edges, which is nearly uniform in large graphs.
 
     >>> np.bincount(regular_edges(4, 2, np.random.default_rng(0)).ravel()).tolist()
     [2, 2, 2, 2]
@@ -133,7 +135,7 @@ def regular_edges(n: int, degree: int, rng: np.random.Generator) -> Edges:
 
 
 class _Switching:
-    """Mends loops and double edges of a random pairing in place, keeping every degree."""
+    """Repairs loops and double edges of a random pairing in place, preserving every degree."""
 
     def __init__(self, n: int, edges: Ints, rng: np.random.Generator) -> None:
         self.n = n
@@ -149,7 +151,7 @@ class _Switching:
         self.suspects = np.flatnonzero(suspect)
 
     def mend(self) -> bool:
-        """True when the graph is simple at the end, False when it got stuck."""
+        """Repair the pairing; return whether the graph is simple."""
         return all(self._mend_edge(int(e)) for e in self.suspects)
 
     def _mend_edge(self, e: int) -> bool:
@@ -192,9 +194,10 @@ class _Switching:
 
 
 def grid_shape(graph: FactorGraph) -> tuple[int, int] | None:
-    """Rows and columns if the graph is a grid, open or periodic, numbered row by row; else None.
+    """Return rows and columns if the graph is an open or periodic grid numbered row by row, else
+    None.
 
-    Decided by the structure alone: no factor over more than two variables, and pairs that are
+    The test uses only the structure: no factor over more than two variables, and pairs that are
     exactly the edges of a grid with at least two rows and two columns (a single row is a chain).
 
     >>> from kikuchi.graphs.generators import grid
@@ -223,7 +226,7 @@ def _keys(low: U4, high: U4, n_variables: int) -> U8:
 
 def _matching_shape(keys: U8, n: int) -> tuple[int, int] | None:
     steps = distinct(keys % np.uint64(n) - keys // np.uint64(n))
-    if steps.size > 4:  # right, down and their two ways round the border
+    if steps.size > 4:  # right, down and their two periodic versions
         return None
     for cols in (int(step) for step in steps):
         rows = n // cols

@@ -1,4 +1,4 @@
-"""Factors grouped by the shape of their tables, so that NumPy can treat a group at once."""
+"""Factors grouped by the shape of their tables, for vectorised operations on each group."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def same_shapes(graph: FactorGraph, least_order: int = 2) -> Iterator[tuple[Ints
 def factors_by_shape(
     cards: NDArray[Any], scopes: NDArray[Any], orders: Ints, least_order: int = 1
 ) -> Iterator[tuple[Ints, Shape]]:
-    """Factors in groups whose tables have the same shape, with that shape.
+    """Return groups of factors whose tables have the same shape, with that shape.
 
     Parameters
     ----------
@@ -38,7 +38,7 @@ def factors_by_shape(
     orders : (n_factors,) array of integers
         Counts of variables of the factors.
     least_order : int
-        Factors of fewer variables are left out.
+        Factors of fewer variables are omitted.
 
     >>> scopes, orders = np.array([0, 1, 1, 2, 0, 1]), np.array([2, 2, 2])
     >>> [(found.tolist(), shape) for found, shape in factors_by_shape([2, 3, 2], scopes, orders)]
@@ -57,7 +57,8 @@ def factors_by_shape(
 
 
 class FactorGroup(NamedTuple):
-    """Factors of one shape: where their tables and the states of their variables are.
+    """Factors of one shape, with the positions of their tables and of the states of their
+    variables.
 
     `factors` numbers them. `entries` has a row per factor with the positions of its table, `states`
     one with the positions of the states of its variables end to end, and `onto` contains for each
@@ -72,7 +73,7 @@ class FactorGroup(NamedTuple):
 
     @property
     def starts(self) -> Ints:
-        """Where the states of each variable begin among those of the scope; the end after them."""
+        """Offsets of the states of each variable among those of the scope, and the end."""
         return np.concatenate([[0], np.cumsum(self.shape)])
 
 
@@ -93,7 +94,8 @@ def factor_groups(graph: FactorGraph) -> list[FactorGroup]:
 
 
 def scope_sums(tables: Array, shape: Shape) -> Array:
-    """Rows of tables summed over all variables but one, for each variable, end to end.
+    """Sum rows of tables over all variables but one, for each variable, and concatenate the
+    results.
 
     >>> scope_sums(np.array([[1.0, 2.0, 3.0, 4.0]]), (2, 2)).tolist()
     [[3.0, 7.0, 4.0, 6.0]]
@@ -126,8 +128,8 @@ def pair_sums(
 def row_numbers(rows: NDArray[Any]) -> Ints:
     """The rank of each row among the distinct ones.
 
-    Columns are taken in one after the other: to sort numbers takes a tenth of the time that
-    sorting rows takes.
+    Columns are processed one after the other: sorting numbers takes a tenth of the time of sorting
+    rows.
 
     Parameters
     ----------

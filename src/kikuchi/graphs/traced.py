@@ -1,4 +1,4 @@
-"""Graphs whose tables are changed while the scopes stay: numbers, or values that JAX traces."""
+"""Graphs with other tables over the same scopes: numbers, or values traced by JAX."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ from kikuchi.graphs.factor_graph import FactorGraph
 
 
 class TracedGraph(FactorGraph):
-    """A graph whose `log_tables` are traced by JAX: their numbers are not known yet.
+    """A graph whose `log_tables` are traced by JAX and have no concrete values.
 
-    `FactorGraph.with_log_tables` makes one inside `jax.grad`, `jax.jit` or `jax.vmap`. The
-    functions of `kikuchi.neural` take it; everything that must read the numbers refuses it.
+    `FactorGraph.with_log_tables` returns one inside `jax.grad`, `jax.jit` or `jax.vmap`. The
+    functions of `kikuchi.neural` accept it; functions that need concrete values raise an error.
     """
 
     def _sliced(self, observed: dict[int, int]) -> NoReturn:
         raise ModelError(
-            "the tables of this graph are traced by JAX, and this call needs their numbers; call "
+            "the tables of this graph are traced by JAX, but this call needs their values; call "
             "kikuchi.neural.log_z, marginals or factor_beliefs instead"
         )
 
@@ -49,6 +49,6 @@ def with_tables(graph: FactorGraph, log_tables: ArrayLike) -> FactorGraph:
 
 
 def is_traced(values: object) -> bool:
-    """Whether an array is one that JAX traces; JAX is not imported for the answer."""
+    """Return whether an array is traced by JAX, without importing JAX."""
     jax = sys.modules.get("jax")
     return jax is not None and isinstance(values, jax.core.Tracer)

@@ -105,7 +105,7 @@ def _read_volumes(place: Path) -> tuple[Array, Any]:
     """The values of a .nii or .nii.gz file, and the image with its header."""
     nibabel = _nibabel()
     if not place.is_file():
-        raise DataError(f"{place}: there is no such file")
+        raise DataError(f"{place}: no such file")
     content = read_bytes(place)
     with guarded_reading(place, "NIfTI"), _silent(nibabel.imageglobals.logger):
         second = {content[:4], content[3::-1]} & {(540).to_bytes(4, "little")}

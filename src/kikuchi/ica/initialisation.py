@@ -166,7 +166,7 @@ def whitened(
     if not has_directions(values):
         raise MethodError(
             f"start {name}: the data have fewer than {sources} independent directions; "
-            "ask for fewer sources or use start='random'"
+            "request fewer sources or use start='random'"
         )
     return (vectors / np.sqrt(values)).T @ centred, vectors, values, rest
 

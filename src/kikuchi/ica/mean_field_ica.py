@@ -287,14 +287,14 @@ class MeanFieldICA(IcaEstimator):
     def _warn(self, best: RestartFit, asked: int, tol: float, better: Sequence[str]) -> None:
         texts = []
         if self.stopped_ in CUT_SHORT:
-            texts.append(f"stopped early ({self.stopped_}): the best so far is kept")
+            texts.append(f"stopped early ({self.stopped_}): the best result so far is used")
         elif best.stopped == "unresolved":
             sources = [] if best.precision is None else best.precision.open_sources
             if sources:
                 texts.append(
                     "not converged: at the optimum the samples do not tell source "
                     f"{', '.join(map(str, sources))} from others (see doubt_); give more samples, "
-                    "or ask for fewer sources"
+                    "or request fewer sources"
                 )
             if best.open_noise:
                 where = " (see noise_error_)" if best.precision is not None else " (at its floor)"

@@ -55,7 +55,7 @@ def read_recording(
         if suffix_of(place) not in SUFFIXES:
             raise DataError(f"{place}: not a recording; {suggestion(suffix_of(place), SUFFIXES)}")
         if not place.is_file():
-            raise DataError(f"{place}: there is no such file")
+            raise DataError(f"{place}: no such file")
     if rate is not None and not 0 < rate < np.inf:
         raise MethodError(f"rate must be a positive number of samples per second, got {rate!r}")
     if len(files) > 1 and suffixes != {".wav"}:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -17,17 +17,16 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from kikuchi.core.arrays import Array, Ints
-from kikuchi.core.errors import DataError, ModelError
-from kikuchi.core.labels import AmbiguousNumberError, names_numbers, place_of_cell
+from kikuchi.core.errors import DataError
 from kikuchi.core.tables import is_missing
-from kikuchi.core.text import is_whole
+from kikuchi.graphs.cells import BadCellError, column_variables, states_of
 from kikuchi.graphs.factor_graph import FactorGraph
 from kikuchi.learning.real_numbers import (
     MISSING,
     CellError,
     IntervalColumn,
     binned_rows,
-    interval_codes,
+    is_real_number,
     real_number,
     refuse_real_numbers,
 )
@@ -81,9 +80,10 @@ class Data:
         many as variables; variables without a column are hidden in every row. Without one, the
         states of a column are those that occur; `None` is one of them in a column of words.
 
-        Whole numbers in an array are positions of states. In columns with names, a number or truth
-        value is the name of a state if the model has such names, as in `predict_proba`; one that
-        is the name of one state and the position of another is refused. Give names as texts.
+        Numbers in an array count states, from 0. Cells of columns with names are read as in
+        `predict_proba`: they are names of states, and numbers count states only where no state has
+        a number as its name. A number that is the name of one state and the position of another is
+        refused: give names as texts.
         """
         if bins is not None:
             rows = binned_rows(rows, graph, bins)
@@ -218,18 +218,17 @@ class Data:
 
         Rows count for the factors whose variables they all observe.
         """
-        from kikuchi.learning.likelihood.kernels.rows import count_factors
+        from kikuchi.learning.likelihood.kernels.rows import FactorLayout, count_factors
 
+        cards = graph.cardinalities.astype(np.int64)
+        layout = FactorLayout(cards, graph.scopes, graph.scope_offsets, graph.table_offsets)
         counts = np.zeros(graph.log_tables.size)
         count_factors(
             np.ascontiguousarray(self.states),
             np.arange(self.n_rows),
             self.weights,
             np.arange(graph.n_factors),
-            graph.cardinalities.astype(np.int64),
-            graph.scopes,
-            graph.scope_offsets,
-            graph.table_offsets,
+            layout,
             counts,
         )
         return counts
@@ -291,12 +290,12 @@ def _from_array(rows: NDArray[Any], graph: FactorGraph | None) -> Data:
     if whole is not None:  # the usual case, all columns at once
         return _finished(whole, graph, None, words, checked=True)
     states = np.empty(rows.shape, dtype=np.int32)
-    words = []
     for k in range(rows.shape[1]):
-        known = None if graph is None or graph.states is None else graph.states[k]
-        label = f"column {k}" if graph is None else f"variable {graph.label(k)}"
-        states[:, k], found = _coded(rows[:, k], known, label)
-        words.append(found)
+        if graph is None or rows.dtype.kind in "iufb":  # numbers in an array count states
+            label = f"column {k}" if graph is None else f"variable {graph.label(k)}"
+            states[:, k], words[k] = _coded(rows[:, k], label)
+        else:
+            states[:, k] = _coded_for(graph, k, rows[:, k], f"variable {graph.label(k)}")
     return _finished(states, graph, None, words)
 
 
@@ -329,31 +328,48 @@ def _from_columns(rows: Any, graph: FactorGraph | None) -> Data:
         )
     n_rows = lengths.pop()
     names = tuple(columns) if graph is None else graph.names
-    if graph is not None:
-        places = _places(columns, graph)
-    else:
-        places = {name: k for k, name in enumerate(columns)}
+    places = (
+        dict(enumerate(range(len(columns))))
+        if graph is None
+        else column_variables(graph, list(columns))
+    )
     width = len(columns) if graph is None else graph.n_variables
     states = np.full((n_rows, width), MISSING, dtype=np.int32)
     words: list[tuple[str, ...] | None] = [None] * width
-    for name, k in places.items():
-        if isinstance(columns[name], IntervalColumn):
-            states[:, k], words[k] = columns[name].codes, columns[name].words
-            continue
-        known = None if graph is None or graph.states is None else graph.states[k]
-        column = np.asarray(columns[name])
-        by_value = interval_codes(column, known, f"column {name}")
-        if by_value is not None:
-            states[:, k] = by_value
-            continue
-        declared = _categories(columns[name])
-        if column.dtype.kind == "b" and known is None:
-            states[:, k], words[k] = column, ("False", "True")
-            continue
-        if known is not None:
-            column = _by_name(column, known, f"column {name}")
-        states[:, k], words[k] = _coded(column, known, f"column {name}", declared)
+    for place, (name, column) in enumerate(columns.items()):
+        k = places[place]
+        if isinstance(column, IntervalColumn):
+            states[:, k], words[k] = column.codes, column.words
+        elif graph is not None:
+            states[:, k] = _coded_for(graph, k, column, f"column {name}")
+        elif (array := np.asarray(column)).dtype.kind == "b":
+            states[:, k], words[k] = array, ("False", "True")
+        else:
+            states[:, k], words[k] = _coded(array, f"column {name}", _categories(column))
     return _finished(states, graph, names, words)
+
+
+def _coded_for(graph: FactorGraph, v: int, column: Any, label: str) -> NDArray[np.int32]:
+    """Return the cells of a column as states of a variable of the graph."""
+    try:
+        return states_of(graph, v).codes(column)
+    except BadCellError as error:
+        raise CellError(error.row, _fault(graph, v, error, label)) from None
+
+
+def _fault(graph: FactorGraph, v: int, error: BadCellError, label: str) -> str:
+    """What is wrong with a cell that is not a state, and what the states are."""
+    if error.reason:
+        return f"{label}: {error.reason}"
+    if is_real_number(error.cell):
+        return real_number(label, error.cell)
+    if graph.states is None:
+        count = int(graph.cardinalities[v])
+        return (
+            f"{label}: {error.cell!r} is not a state; the model has no names of its {count} "
+            f"states: write numbers from 0 to {count - 1}"
+        )
+    return f"{label}: {error.cell!r} is not a state; known: {', '.join(graph.states[v])}"
 
 
 def _categories(column: Any) -> tuple[str, ...]:
@@ -362,63 +378,8 @@ def _categories(column: Any) -> tuple[str, ...]:
     return tuple(word for word in found if isinstance(word, str))
 
 
-def _by_name(column: NDArray[Any], known: Sequence[str], label: str) -> NDArray[Any]:
-    """Replace numbers and truth values by the names of their states, as `predict_proba` reads them.
-
-    A number that is the name of one state and the position of another is refused.
-    """
-    if column.dtype.kind in "iuf" and not names_numbers(known):
-        return column  # positions: no state has a number as its name
-    if column.dtype.kind in "US":
-        return column
-    cells = [x.item() if isinstance(x, np.number | np.bool_) else x for x in column.tolist()]
-    values = {(type(x), x) for x in cells if isinstance(x, int | float) and x == x}
-    names: dict[Any, str | None] = {}
-    for kind, value in sorted(values, key=lambda pair: pair[1]):
-        try:
-            names[kind, value] = _name_of(value, known)
-        except (AmbiguousNumberError, DataError) as error:
-            row = next(k for k, x in enumerate(cells) if type(x) is kind and x == value)
-            raise CellError(row, f"{label}: {error}") from None
-    if not names:
-        return column
-    out = np.empty(len(cells), dtype=object)
-    out[:] = [names.get((type(x), x), x) if isinstance(x, int | float) else x for x in cells]
-    return out
-
-
-def _name_of(value: float, known: Sequence[str]) -> str | None:
-    place = place_of_cell(known, value)
-    if value == MISSING:
-        if place is None:
-            return None
-        raise DataError("-1 names a state and marks missing cells; give the names as texts")
-    if place is None:
-        raise DataError(f"{value} is no state; known: {', '.join(known)}")
-    return known[place]
-
-
-def _places(columns: Iterable[str], graph: FactorGraph) -> dict[str, int]:
-    """The variable of each column: by name, or by place where the model has no names."""
-    places: dict[str, int] = {}
-    given = list(columns)
-    worded = not any(name.removeprefix("x").isdecimal() for name in given)
-    if graph.names is None and worded and len(given) == graph.n_variables:
-        return {name: k for k, name in enumerate(given)}
-    for name in given:
-        try:
-            number = name.removeprefix("x")
-            by_number = graph.names is None and is_whole(number)
-            places[name] = graph.index(int(number) if by_number else name)
-        except ModelError as error:
-            raise DataError(f"data: column {name} matches no variable: {error}") from None
-    if len(set(places.values())) < len(places):
-        raise DataError("data: two columns belong to the same variable")
-    return places
-
-
 def _coded(
-    column: NDArray[Any], known: Sequence[str] | None, label: str, declared: Sequence[str] = ()
+    column: NDArray[Any], label: str, declared: Sequence[str] = ()
 ) -> tuple[NDArray[np.int32], tuple[str, ...] | None]:
     """A column as state numbers, and the words that the states have if it held words.
 
@@ -433,16 +394,12 @@ def _coded(
             raise CellError(int(broken[0]), real_number(label, column[broken[0]]))
         return _numbers(whole, label), None
     cells = column.tolist()
-    texts = [_text_of(x, known or declared) for x in cells]
-    if known is None and not all(map(_WHOLE.fullmatch, filter(None, set(texts)))):
+    texts = [_text_of(x, declared) for x in cells]
+    if not all(map(_WHOLE.fullmatch, filter(None, set(texts)))):
         texts = [_text_of(x, (*declared, "None")) for x in cells]  # a word among other words
-    if known is None and not declared:
+    if not declared:
         refuse_real_numbers(texts, label)
-    number, words = _words(sorted(set(texts)), known or ())
-    unknown = next((row for row, text in enumerate(texts) if text and text not in number), None)
-    if unknown is not None:
-        told = f"'{texts[unknown]}' is no state; known: {', '.join(known or ())}"
-        raise CellError(unknown, f"{label}: {told}")
+    number, words = _words(sorted(set(texts)))
     codes = np.array([number.get(text, MISSING) for text in texts], dtype=np.int64)
     return _numbers(codes, label), words
 
@@ -470,28 +427,14 @@ def _text_of(value: Any, known: Sequence[str]) -> str:
     return "" if isinstance(value, str) else word
 
 
-def _words(
-    values: list[str], known: Sequence[str]
-) -> tuple[dict[str, int], tuple[str, ...] | None]:
-    """Numbers of those words that are states ("" is missing), and the words if they name states.
+def _words(values: list[str]) -> tuple[dict[str, int], tuple[str, ...] | None]:
+    """Numbers of the words of a column ("" is missing), and the words if they name states.
 
-    States with names are found by name; if some names are numbers, by number too, so that 1.0 is
-    the state 1. Otherwise whole numbers are numbers of states, and without names other words are
-    states in their order.
+    Whole numbers are numbers of states; other words are states in their order.
     """
     present = [value for value in values if value]
-    number = {word: k for k, word in enumerate(known)}
-    named = {float(word): k for word, k in number.items() if _WHOLE.fullmatch(word)}
-    whole = {value: float(value) for value in present if _WHOLE.fullmatch(value)}
-    if named:
-        by_number = {value: named[x] for value, x in whole.items() if x in named}
-        return by_number | number, None
-    if any(value in number for value in present):
-        return number, None
-    if len(whole) == len(present):
-        return {value: int(min(x, 2.0 * _MOST_STATES)) for value, x in whole.items()}, None
-    if known:
-        return number, None
+    if all(map(_WHOLE.fullmatch, present)):
+        return {value: int(min(float(value), 2.0 * _MOST_STATES)) for value in present}, None
     return {value: k for k, value in enumerate(present)}, tuple(present)
 
 
@@ -507,7 +450,6 @@ def _finished(
     if graph is not None:
         if not checked:
             _check_states(states, graph)
-            _check_words(words, graph)
         return Data(
             states, weights, graph.cardinalities.astype(np.int64), graph.names, graph.states
         )
@@ -535,17 +477,6 @@ def _check_states(states: NDArray[np.int32], graph: FactorGraph) -> None:
         f"variable {graph.label(v)}: state {int(states[row, v])}, but the variable has states "
         f"0..{int(graph.cardinalities[v]) - 1}",
     )
-
-
-def _check_words(words: list[tuple[str, ...] | None], graph: FactorGraph) -> None:
-    """Refuse words for states without names if some do not occur: which ones is not known."""
-    for v, found in enumerate(words):
-        states = int(graph.cardinalities[v])
-        if graph.states is None and found is not None and len(found) < states:
-            raise DataError(
-                f"data: variable {graph.label(v)}: the model has no names of its {states} states, "
-                f"and the data have {', '.join(found)} alone; write numbers of states, from 0"
-            )
 
 
 def _worded(column: NDArray[np.int32], words: Sequence[str] | None) -> NDArray[Any]:

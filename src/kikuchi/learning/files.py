@@ -13,8 +13,9 @@ from numpy.typing import NDArray
 
 from kikuchi.core.errors import DataError
 from kikuchi.core.files import atomic_write
-from kikuchi.core.tables import is_missing, read_arrays, read_lines, read_parquet, table_suffix
+from kikuchi.core.tables import read_arrays, read_lines, read_parquet, table_suffix
 from kikuchi.core.text import spreadsheet_cell
+from kikuchi.graphs.cells import names_columns
 from kikuchi.graphs.factor_graph import FactorGraph
 from kikuchi.learning.data import Data
 from kikuchi.learning.real_numbers import CellError
@@ -43,7 +44,7 @@ def read_data(
         states, weights = _arrays(place)
         with _named(place):
             return Data.of(states, graph, weights=weights, bins=bins)
-    lines = read_lines(place, lambda cell: _is_number(cell) or is_missing(cell))
+    lines = read_lines(place, lambda cell: not names_columns([cell]))
     cells, numbers = lines.cells()
     rows = np.array(cells, dtype=object)
     with _named(place, numbers):
@@ -85,10 +86,6 @@ def write_states(
 
 
 # ---------------------------------------------------------------------- formats
-
-
-def _is_number(cell: str) -> bool:
-    return cell.strip().removeprefix("-").isdecimal()
 
 
 def _arrays(place: Path) -> tuple[NDArray[Any], NDArray[Any] | None]:

@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from kikuchi.core.bins import bin_column, check_bins, interval_edges
+from kikuchi.core.bins import bin_column, check_bins
 from kikuchi.core.errors import DataError
-from kikuchi.core.labels import place_of_cell
-from kikuchi.core.tables import is_missing
 
 MISSING = -1
 _WHOLE = re.compile(r"[+-]?[0-9]+(\.0*)?")
@@ -21,7 +19,7 @@ _REAL = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?")
 
 
 class CellError(DataError):
-    """A cell that is no state: its row, from 0, and what is wrong with it."""
+    """A cell that is not a state: its row, from 0, and what is wrong with it."""
 
     def __init__(self, row: int, fault: str) -> None:
         super().__init__(f"data: row {row}, {fault}")
@@ -67,25 +65,16 @@ def _binned_column(column: Any, bins: int, name: Any) -> Any:
     return IntervalColumn(np.where(np.isnan(codes), MISSING, codes).astype(np.int32), words)
 
 
-def interval_codes(
-    column: NDArray[Any], known: Sequence[str] | None, label: str
-) -> NDArray[np.int32] | None:
-    """Numbers, or texts that are numbers, as the intervals of the model; None without intervals.
+def is_real_number(cell: Any) -> bool:
+    """Whether a cell is a number with a fraction, typed or written.
 
-    >>> interval_codes(np.array([0.2, np.nan, 3.0]), ("<1", ">=1"), "column x").tolist()
-    [0, -1, 1]
+    >>> [is_real_number(cell) for cell in (0.5, "0.5", 1.0, "1.0", "x")]
+    [True, True, False, False, False]
     """
-    if known is None or interval_edges(known) is None:
-        return None
-    codes = np.full(len(column), MISSING, dtype=np.int32)
-    for row, cell in enumerate(column.tolist()):
-        if cell is None or cell != cell or (isinstance(cell, str) and is_missing(cell)):
-            continue
-        place = place_of_cell(known, cell)
-        if place is None:
-            raise CellError(row, f"{label}: {cell!r} is neither a number nor a state of the model")
-        codes[row] = place
-    return codes
+    if isinstance(cell, str):
+        word = cell.strip()
+        return bool(_REAL.fullmatch(word)) and not _WHOLE.fullmatch(word)
+    return isinstance(cell, float | np.floating) and not float(cell).is_integer()
 
 
 def refuse_real_numbers(texts: list[str], label: str) -> None:

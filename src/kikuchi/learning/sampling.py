@@ -17,8 +17,8 @@ from kikuchi.core.errors import BudgetError, KikuchiError, MethodError
 from kikuchi.engines.feasibility import Constraints
 from kikuchi.engines.sampling.sweepers import make_sweeper
 from kikuchi.engines.trees.calibrated import plan
-from kikuchi.graphs.checks import check_graph
-from kikuchi.graphs.factor_graph import Evidence, FactorGraph
+from kikuchi.graphs.conditioned import expand_states
+from kikuchi.graphs.factor_graph import Evidence, FactorGraph, check_graph
 from kikuchi.graphs.graph_arrays import flatten
 
 _MOST_CHAINS = 64
@@ -68,7 +68,7 @@ def draw_samples(
     """
     check_graph(graph, "draw_samples")
     if isinstance(n, bool) or not isinstance(n, int | np.integer) or n < 0:
-        raise MethodError(f"the number of samples must be a whole number of at least 0, got {n!r}")
+        raise MethodError(f"the number of samples must be an integer of at least 0, got {n!r}")
     budget = limits(**within)
     try:
         found = plan(graph, evidence=evidence)
@@ -87,7 +87,7 @@ def _by_gibbs(
     flat = flatten(reduced.graph)
     n_variables = reduced.graph.n_variables
     budget.require_bytes(
-        8 * draws * chains * graph.n_variables, f"{n} samples", "ask for fewer samples"
+        8 * draws * chains * graph.n_variables, f"{n} samples", "request fewer samples"
     )
     sweeper = make_sweeper(reduced.graph, flat, chains, np.arange(n_variables))
     sweeper.set(_starts(reduced.graph, chains, seed, budget))
@@ -101,9 +101,9 @@ def _by_gibbs(
         if clock.expired and k + 1 < draws:
             raise BudgetError(
                 f"the time ended after {(k + 1) * chains} of {n} samples; allow more seconds or "
-                "ask for fewer"
+                "request fewer"
             )
-    states = reduced.expand_states(out.reshape(draws * chains, n_variables)[:n])
+    states = expand_states(reduced, out.reshape(draws * chains, n_variables)[:n])
     how = (
         f"Gibbs, {chains} chains, every {_THIN} sweeps after {_BURN_IN}: neither exact nor "
         f"independent ({why.partition(';')[0]})"

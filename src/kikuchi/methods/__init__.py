@@ -1,5 +1,5 @@
-"""Inference methods: one module each, with its options, the problem that it solves and how the
-result is read off an engine. Every method returns `Beliefs`.
+"""Inference methods: each module contains the options of a method, the problem that it solves and
+the construction of its result from an engine. Every method returns `Beliefs`.
 """
 
 from __future__ import annotations

@@ -1,15 +1,15 @@
-r"""Adaptive TAP, the cavity method that finds its own reaction term.
+r"""Adaptive TAP, the cavity method with a self-consistent reaction term.
 
-For p(s) = (1/Z) prod_i rho_i(s_i) exp(s'Js / 2 + theta's) the field that the others put on s_i is
-taken as Gaussian with variance V_i in the system without s_i:
+For p(s) = (1/Z) prod_i rho_i(s_i) exp(s'Js / 2 + theta's) the field of the other spins on s_i is
+treated as Gaussian with variance V_i in the system without s_i:
 
     p(s_i) prop. to rho_i(s_i) exp(V_i s_i^2 / 2 + f_i s_i),
     f_i = theta_i + sum_j J_ij m_j - V_i m_i,
 
-with mean m_i and variance v_i. The V_i are not computed from the couplings, as in TAP, but from
-consistency: with Lambda_i = V_i + 1 / v_i, chi = (Lambda - J)^-1 has chi_ii = v_i. This is a fixed
-point of expectation propagation with a Gaussian factor exp(g_i s_i - Lambda_i s_i^2 / 2) in place
-of every rho_i, and it is found that way, one factor after the other.
+with mean m_i and variance v_i. The V_i are not computed from the couplings, as in TAP, but from a
+consistency condition: with Lambda_i = V_i + 1 / v_i, chi = (Lambda - J)^-1 has chi_ii = v_i. This
+is a fixed point of expectation propagation with a Gaussian factor exp(g_i s_i - Lambda_i s_i^2 / 2)
+in place of every rho_i, and is computed in this way, one factor after the other.
 
 Reference: HOJ-I16, HOJ-M4, HOJ-M12.
 """
@@ -41,7 +41,7 @@ from kikuchi.engines.units.spins import (
 from kikuchi.graphs.factor_graph import FactorGraph
 from kikuchi.methods.method import Method, more_damping, option
 
-_PATIENCE = 20  # sweeps without a smaller residual before damping is raised
+_PATIENCE = 20  # sweeps without a smaller residual before damping is increased
 _MOST_DAMPING = 0.99
 _SMALL_EXCESS = 1e-3
 _WORK_MATRICES = 4
@@ -53,10 +53,10 @@ class AdaptiveTap(Method):
 
     Expectation propagation with Gaussian factors, one variable after the other with rank-one
     updates, n^3 operations per sweep: for dense models of up to a few thousand variables. `damping`
-    is the fraction of each step that is not made; it grows when the residual does not fall. Done
-    when no mean or variance of a single spin differs from the joint Gaussian's by more than `tol`;
-    the best point seen is answered. `log_z` is not a bound. `beliefs.covariance()` is chi, whose
-    diagonal agrees with the marginals.
+    is the fraction of each step that is not made; it increases when the residual does not decrease.
+    The run converges when no mean or variance of a single spin differs from that of the joint
+    Gaussian by more than `tol`; the best point is returned. `log_z` is not a bound.
+    `beliefs.covariance()` is chi, whose diagonal agrees with the marginals.
 
     >>> import kikuchi as kk
     >>> couplings = np.random.default_rng(0).normal(0, 0.1, (8, 8))
@@ -72,9 +72,9 @@ class AdaptiveTap(Method):
     needs_positive_tables: ClassVar[bool] = True
     gives_covariance: ClassVar[bool] = True
 
-    damping: float = option(0.3, "fraction of each step that is not made, at first", low=0, below=1)
-    tol: float = option(1e-9, "largest difference of a mean or variance to stop at", low=0)
-    max_iter: int = option(1000, "most sweeps over all variables", low=1)
+    damping: float = option(0.3, "initial fraction of each step that is not made", low=0, below=1)
+    tol: float = option(1e-9, "stop when no mean or variance differs by more than this", low=0)
+    max_iter: int = option(1000, "maximum number of sweeps over all variables", low=1)
 
     def _solve(self, graph: FactorGraph, run: MethodRun) -> Solution:
         model = spin_model(graph, self.name)
@@ -88,13 +88,13 @@ def _require_memory(n: int, budget: Budget) -> None:
     budget.require_bytes(
         8 * _WORK_MATRICES * n**2,
         f"adaptive TAP of {n} variables",
-        "use tap, bp or mf, which hold the couplings only",
+        "use tap, bp or mf, which store only the couplings",
     )
 
 
 @dataclass(eq=False)
 class _SiteState(State):
-    """The factors of the sites, which the cavity method works in, and the present damping."""
+    """The factors of the sites, the state of the cavity method, and the current damping."""
 
     precision: Array
     linear: Array
@@ -104,7 +104,7 @@ class _SiteState(State):
 
 
 class _CavityIteration:
-    """Sweeps with as much damping as convergence takes, and the best point seen."""
+    """Sweeps with as much damping as convergence requires, and the best point so far."""
 
     def __init__(self, method: AdaptiveTap, model: SpinModel, clock: Clock) -> None:
         self.clock = clock
@@ -113,14 +113,14 @@ class _CavityIteration:
         couplings = model.sparse(model.couplings).toarray()
         began = clock.seconds
         self.cavity = Cavity(couplings, model.fields, SpinSites())
-        # Seconds to go back to the best point, with some to spare on a busy machine.
+        # Seconds to restore the best point, with a margin for a busy machine.
         self._to_end = 2.0 * (clock.seconds - began)
         self.residual = math.inf
         self.state = _SiteState(self.cavity.precision, self.cavity.linear, method.damping)
         self.best = self.state.copy()
 
     def step(self, state: _SiteState) -> Step | None:
-        """One sweep; None once the damping is used up."""
+        """Make one sweep; return None when the damping cannot be increased further."""
         if state.since >= _PATIENCE:
             state.damping, state.since = 0.5 * (1.0 + state.damping), 0
             self._go_back()
@@ -137,7 +137,7 @@ class _CavityIteration:
         return Step(state.done, residual, log_z)
 
     def _sweep(self, damping: float) -> float:
-        """One sweep; infinity, and back at the best point, if its factors broke down."""
+        """Make one sweep; if it fails, restore the best point and return infinity."""
         try:
             residual = self.cavity.sweep(damping, self._must_end)
         except KikuchiError:
@@ -148,18 +148,18 @@ class _CavityIteration:
         return residual
 
     def _must_end(self) -> bool:
-        """Whether there is just time to go back to the best point."""
+        """Return whether there is only time left to restore the best point."""
         limit = self.clock.budget.seconds
         return limit is not None and self.clock.seconds + self._to_end >= limit
 
     def _go_back(self) -> None:
-        """To the best point seen."""
+        """Restore the best point."""
         self.cavity.precision[:] = self.best.precision
         self.cavity.linear[:] = self.best.linear
         self.cavity.refresh()
 
     def solution(self, graph: FactorGraph, done: int, converged: bool) -> Solution:
-        """The best point as an answer."""
+        """Return the best point as a solution."""
         self._go_back()
         cavity, model = self.cavity, self.model
         fields = cavity.cavity_fields
@@ -179,13 +179,13 @@ class _CavityIteration:
         if not converged:
             solution.warnings.append(
                 f"not converged: single and joint moments differ by {self.residual:.2g}; the best "
-                f"point is answered: try {more_damping(self.method.damping)} or more "
+                f"point is returned: try {more_damping(self.method.damping)} or more "
                 "max_iter, or use tap or bp"
             )
         if pairs.excess > _SMALL_EXCESS:
             solution.warnings.append(
-                "the fields of the others are not Gaussian here: a correlation of two spins leaves "
-                f"its range by {pairs.excess:.2g}; use bp or kikuchi"
+                "the fields of the others are not Gaussian here: a correlation of two spins "
+                f"exceeds its range by {pairs.excess:.2g}; use bp or kikuchi"
             )
         return solution
 
@@ -195,6 +195,6 @@ def _largest(values: Array) -> float:
 
 
 def _state_covariance(cavity: Cavity, graph: FactorGraph, variables: Ints) -> Array:
-    """chi of the spins asked for, as covariances of their states."""
+    """Return chi of the requested spins, as covariances of their states."""
     root = spin_covariance_root(np.ones(graph.n_variables))[states_of(graph, variables)]
     return checked(root @ cavity.covariance @ root.T)

@@ -1,6 +1,6 @@
 """Alpha-BP: message passing for other divergences than KL.
 
-It leads from belief propagation (alpha = 1) to mean field (alpha near 0).
+It interpolates between belief propagation (alpha = 1) and mean field (alpha near 0).
 
 Reference: HOJ-X7, LIU-D2, LIU-D6, LIU-I6, LIU-I7, LIU-M7.
 """
@@ -41,20 +41,21 @@ class AlphaBP(PowerMethod):
         m_{a->i} <- m_{a->i}^(1 - alpha) sum_{x_a \ x_i} phi_a^alpha
                     prod_{j != i} m_{a->j}^(1 - alpha) prod_{b != a} m_{b->j}.
 
-    alpha = 1 is belief propagation, alpha -> 0 naive mean field (alpha = 0 itself moves nothing:
-    use `mf`), values between lie between. Where belief propagation converges it is usually the
+    alpha = 1 is belief propagation and alpha -> 0 naive mean field (alpha = 0 itself changes no
+    message: use `mf`); values between interpolate. If belief propagation converges, it is usually
     more accurate; smaller alpha converges on many dense, strongly coupled graphs where it does not.
-    alpha > 1 over-relaxes and needs damping, alpha < 0 is defined for positive tables only and
+    alpha > 1 over-relaxes and needs damping; alpha < 0 is defined for positive tables only and
     rarely converges; nothing is certified outside (0, 2). `alpha` is one number, or one for each
-    factor of the graph, `[0.5, 0.7, ...]` or `0.5/0.7/...` (those of factors of one variable are
-    not looked at). Factors may be of any order.
+    factor of the graph, `[0.5, 0.7, ...]` or `0.5/0.7/...` (those of single-variable factors are
+    ignored). Factors may be of any order.
 
-    `prior` multiplies variables by distributions that another estimator gave, in Python
-    {variable: distribution} or one distribution for each variable, as a text `0:0.2+0.8/3:0.6+0.4`.
-    `log_z` is then that of the multiplied model. It is minus the reweighted free energy
-    with weights 1 / alpha, which the fixed points make stationary: an estimate, not a bound.
+    `prior` multiplies variables by distributions from another estimator: in Python {variable:
+    distribution} or one distribution for each variable, in a specification string
+    `0:0.2+0.8/3:0.6+0.4`. `log_z` is then that of the multiplied model. It is minus the reweighted
+    free energy with weights 1 / alpha, which the fixed points make stationary: an estimate, not a
+    bound.
 
-    A run that does not converge answers with the messages of the smallest residual.
+    A run that does not converge returns the messages with the smallest residual.
 
     >>> import kikuchi as kk
     >>> ring = kk.boltzmann_graph({(0, 1): 2.0, (1, 2): -1.5, (2, 3): 1.0, (0, 3): 3.0}, [0.1] * 4)
@@ -70,7 +71,7 @@ class AlphaBP(PowerMethod):
     name: ClassVar[str] = "alpha"
 
     alpha: str | float | Sequence[float] = option(
-        "0.5", "of the divergence: one number, or one per factor such as 0.5/0.7"
+        "0.5", "order of the divergence: one number, or one per factor such as 0.5/0.7"
     )
     prior: str | Sequence[Any] | Mapping[int, Any] = option(
         "none", "distributions that multiply variables, such as 0:0.2+0.8/3:0.6+0.4"
@@ -78,9 +79,9 @@ class AlphaBP(PowerMethod):
     schedule: Literal["parallel", "sequential"] = option(
         "parallel", "order of updates: all at once, or variable by variable"
     )
-    damping: float = option(0.0, "further weight on the old message", low=0, below=1)
-    tol: float = option(1e-9, "largest change of a message to stop at; 0 runs on", low=0)
-    max_iter: int = option(1000, "most sweeps over all messages", low=1)
+    damping: float = option(0.0, "additional weight on the old message", low=0, below=1)
+    tol: float = option(1e-9, "stop when no message changes by more than this; 0: never", low=0)
+    max_iter: int = option(1000, "maximum number of sweeps over all messages", low=1)
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "alpha", numbers_text(self.name, "alpha", self.alpha))
@@ -88,7 +89,7 @@ class AlphaBP(PowerMethod):
         if prior is None:
             raise MethodError(
                 "method alpha: option prior must be none, {variable number: distribution} or a "
-                f"text such as 0:0.2+0.8/3:0.6+0.4, got {shortened(repr(self.prior))}"
+                f"string such as 0:0.2+0.8/3:0.6+0.4, got {shortened(repr(self.prior))}"
             )
         object.__setattr__(self, "prior", prior)
         super().__post_init__()
@@ -133,10 +134,11 @@ class AlphaBP(PowerMethod):
 
 
 def with_prior(graph: FactorGraph, prior: Mapping[Any, ArrayLike]) -> FactorGraph:
-    """The model with one more factor for each entry of `prior`: {variable: distribution}.
+    """Return the model with one more factor for each entry of `prior`: {variable: distribution}.
 
-    The distributions come from any other estimator; what they know is counted twice, on purpose.
-    They are weights >= 0 and need not sum to 1. Every method runs on the answer.
+    The distributions come from any other estimator; their information is deliberately counted
+    twice. They are non-negative weights that need not sum to 1. The result is a model for any
+    method.
 
     `graph` is the model.
 
@@ -153,8 +155,8 @@ def with_prior(graph: FactorGraph, prior: Mapping[Any, ArrayLike]) -> FactorGrap
         count = int(graph.cardinalities[v])
         if table.size != count or not np.all(np.isfinite(table)) or table.min() < 0:
             raise MethodError(
-                f"prior of variable {graph.label(v)}: {count} finite weights >= 0 are needed, "
-                f"got {shortened(str(table.tolist()))}"
+                f"prior of variable {graph.label(v)}: {count} finite non-negative weights are "
+                f"required, got {shortened(str(table.tolist()))}"
             )
         if table.max() == 0:
             raise MethodError(f"prior of variable {graph.label(v)}: all weights are 0")
@@ -163,7 +165,7 @@ def with_prior(graph: FactorGraph, prior: Mapping[Any, ArrayLike]) -> FactorGrap
 
 
 def _priors_left(text: str, run: MethodRun) -> tuple[dict[int, Array], float]:
-    """Priors of the variables that evidence has left, and the log-weight of the observed ones."""
+    """Return the priors of the unobserved variables, and the log-weight of the observed ones."""
     if text == "none" or run.reduced is None:
         return {}, 0.0
     reduced = run.reduced

@@ -21,14 +21,14 @@ from kikuchi.graphs.factor_graph import FactorGraph
 from kikuchi.methods.method import BinaryPairwiseMethod, option
 
 _STRONGEST = 1400.0  # exp(-W / 2) must not underflow
-_FIRST_STEPS = 100  # of L-BFGS, before the curvature is used
-_MEMORY = 20  # pairs that it keeps
-_LEAST_DECREASE = 1e-9  # of F in one step, relative: less ends it
+_FIRST_STEPS = 100  # of L-BFGS, before Newton steps
+_MEMORY = 20  # pairs that it stores
+_LEAST_DECREASE = 1e-9  # relative decrease of F in one step below which it ends
 _FIRST_DAMPING = 1e-2
 _LEAST_DAMPING = 1e-12
 _LAST_DAMPING = 1e12
 _LARGEST_STEP = 4.0  # in logits
-_SMOOTH = 10.0  # coupling up to which no higher temperature is needed first
+_SMOOTH = 10.0  # coupling up to which no annealing is needed
 _WARM_TOL = 1e-4
 _LARGEST_LOGIT = 500.0
 _START_SPREAD = 2.0
@@ -38,16 +38,16 @@ _START_SPREAD = 2.0
 class BeliefOptimisation(BinaryPairwiseMethod):
     """Belief optimisation: Bethe by descent, binary pairwise models.
 
-    Given the single marginals q the best pair beliefs are known in closed form, so the free energy
-    is a function of the logits of q alone. L-BFGS descends from the marginals of independent
-    variables and from `restarts` random points, strong couplings by way of higher temperatures;
-    damped Newton steps on the sparse Hessian finish. The lowest point is answered. It ends at a
-    stationary point: a fixed point of `bp`, whether or not `bp` would get there. Observed marginals
-    are held at their values.
+    Given the single marginals q, the optimal pair beliefs are known in closed form, so the free
+    energy is a function of the logits of q alone. L-BFGS descends from the marginals of independent
+    variables and from `restarts` random points, with annealing for strong couplings, followed by
+    damped Newton steps on the sparse Hessian. The lowest point is returned. It is a stationary
+    point, and so a fixed point of `bp`, whether or not `bp` converges to it. Observed marginals are
+    fixed at their values.
 
-    It is done when no q_i differs from its own fixed-point update by more than `tol`. `log_z` is
-    minus the Bethe free energy, no bound unless the model is a tree. Factors over the same pair
-    count as one, where `bp` and `ups` see a cycle.
+    The run converges when no q_i differs from its fixed-point update by more than `tol`. `log_z` is
+    minus the Bethe free energy, which is not a bound unless the model is a tree. Factors over the
+    same pair are merged, whereas they form a cycle for `bp` and `ups`.
 
     >>> import kikuchi as kk
     >>> cycle = kk.boltzmann_graph({(0, 1): 1, (1, 2): 1, (2, 3): 1, (0, 3): 1}, [-0.8] * 4)
@@ -63,15 +63,17 @@ class BeliefOptimisation(BinaryPairwiseMethod):
     exactness = "forests"
     takes_observed_marginals: ClassVar[bool] = True
 
-    tol: float = option(1e-9, "largest change that a fixed-point update would make", above=0)
-    max_iter: int = option(2000, "most steps of each start", low=1)
+    tol: float = option(
+        1e-9, "stop when no fixed-point update would change a marginal by more than this", above=0
+    )
+    max_iter: int = option(2000, "maximum number of steps of each start", low=1)
 
     def _solve(self, graph: FactorGraph, run: MethodRun) -> Solution:
         bits = boltzmann_parameters(graph)
         if bits is None:
             raise MethodError(
                 "method bo needs binary variables, factors of at most two variables and no zeros; "
-                "use ups, which takes any model"
+                "use ups, which supports any model"
             )
         if np.abs(bits.weights).max(initial=0.0) > _STRONGEST:
             raise MethodError(
@@ -82,7 +84,7 @@ class BeliefOptimisation(BinaryPairwiseMethod):
 
 
 class _Energy:
-    """F, its gradient and Hessian over the logits of the variables that are not observed."""
+    """F, its gradient and Hessian over the logits of the unobserved variables."""
 
     def __init__(self, bits: BoltzmannParameters, graph: FactorGraph, run: MethodRun) -> None:
         n = graph.n_variables
@@ -104,13 +106,13 @@ class _Energy:
 
     @property
     def field(self) -> Array:
-        """Logits of independent variables: the bias with every neighbour at one half."""
+        """Return the logits of independent variables: the bias with every neighbour at one half."""
         rows = np.repeat(np.arange(len(self.theta)), self.bits.degrees)
         coupled = np.bincount(rows, self.bits.weights, len(self.theta))
         return np.asarray((self.bits.biases + 0.5 * coupled)[self.free])
 
     def at(self, logits: Array) -> tuple[float, Array]:
-        """F and dF / dlogit."""
+        """Return F and dF / dlogit."""
         from kikuchi.engines.messages.kernels.belief_optimisation import value_and_gradient
 
         self.theta[self.free] = np.clip(logits, -_LARGEST_LOGIT, _LARGEST_LOGIT)
@@ -129,7 +131,7 @@ class _Energy:
 
     @property
     def residual(self) -> float:
-        """Largest |sigmoid(theta - dF/dq) - q|: what a fixed-point update would change."""
+        """Largest |sigmoid(theta - dF/dq) - q|, the change by a fixed-point update."""
         from scipy.special import expit
 
         moved = expit(self.theta - self.gradient_q)
@@ -185,7 +187,7 @@ class _Energy:
 
 @dataclass
 class _LocalMinimum:
-    """Where the descent from one start ended."""
+    """The end of the descent from one start."""
 
     logits: Array
     value: float
@@ -219,7 +221,7 @@ class _RestartedDescent:
             self.minima.append(self.best_here)
 
     def _from(self, logits: Array) -> None:
-        """All temperatures from high to 1, each begun where the last ended."""
+        """Anneal from high temperatures to 1, each starting from the last result."""
         self.limit = self.done + self.method.max_iter
         strongest = float(np.abs(self.energy.weights).max(initial=0.0))
         coolings = max(0, math.ceil(math.log2(max(strongest, 1.0) / _SMOOTH)))
@@ -238,14 +240,14 @@ class _RestartedDescent:
             self._lbfgs_steps()
             self._newton_steps()
             if self.best_here.value >= before.value and self.best_here.residual >= before.residual:
-                break  # rounding, not distance, is what is left
+                break  # only rounding is left
 
     @property
     def _finished(self) -> bool:
         return self.stop or self.best_here.residual <= self.method.tol or self.done >= self.limit
 
     def _lbfgs_steps(self) -> None:
-        """L-BFGS from the current point, while it makes good steps."""
+        """Take L-BFGS steps from the current point while they make good progress."""
         left = self.run.clock.iterations(self.limit) - self.done
         descent = Lbfgs(self.energy.at, self.best_here.logits, memory=_MEMORY)
         for _ in descent.steps(min(left, _FIRST_STEPS), least_decrease=_LEAST_DECREASE):
@@ -254,7 +256,7 @@ class _RestartedDescent:
                 return
 
     def _note(self, logits: Array) -> None:
-        """Record a step; the last point is the best, since each lowers F."""
+        """Record a step; the last point is the best, since each step decreases F."""
         value, _ = self.energy.at(logits)
         self.done += 1
         self.best_here = _LocalMinimum(logits.copy(), value, self.energy.residual)
@@ -268,7 +270,7 @@ class _RestartedDescent:
             self.stop = True
 
     def _newton_steps(self) -> None:
-        """Newton steps, damped as much as it takes to go down (Levenberg and Marquardt)."""
+        """Take Newton steps, damped as much as needed to descend (Levenberg and Marquardt)."""
         damping = _FIRST_DAMPING
         while not self._finished and damping < _LAST_DAMPING:
             here = self.best_here
@@ -282,7 +284,9 @@ class _RestartedDescent:
                 damping = max(damping / 5.0, _LEAST_DAMPING) if taken else damping * 4.0
 
     def _accept_if_lower(self, here: _LocalMinimum, logits: Array) -> bool:
-        """Take a step that lowers F, or that at rounding of F brings the point nearer."""
+        """Accept a step that decreases F, or that reduces the residual if the change of F is below
+        rounding.
+        """
         value, _ = self.energy.at(logits)
         rounding = 1e-13 * (1.0 + abs(here.value))
         lower = value < here.value - rounding
@@ -292,10 +296,10 @@ class _RestartedDescent:
         self._note(logits)
         return True
 
-    # ------------------------------------------------------------------ answer
+    # ------------------------------------------------------------------ result
 
     def solution(self, graph: FactorGraph) -> Solution:
-        """The lowest minimum as an answer."""
+        """Return the lowest minimum as a solution."""
         number = int(np.argmin([minimum.value for minimum in self.minima]))
         best = self.minima[number]
         self.energy.scale = 1.0
@@ -321,7 +325,7 @@ class _RestartedDescent:
         )
         if not converged:
             solution.warnings.append(
-                f"not converged: a fixed-point update would still change a marginal by "
+                "not converged: a fixed-point update would still change a marginal by "
                 f"{self.energy.residual:.2g}; raise max_iter or allow more time"
             )
         if len(self.minima) <= self.method.restarts:

@@ -39,14 +39,14 @@ class BeliefPropagation(EngineMethod):
 
     Messages m_{a->i}(x_i) prop. to sum_{x_a \ x_i} phi_a prod_{j in a \ i} prod_{b != a} m_{b->j}
     are updated by one of the schedules until none changes by more than `tol` as a
-    probability, before damping. `log_z` is minus the Bethe free energy, which is
-    exact on forests, which a pass from the leaves to the roots and one back, both undamped, see to
-    after the stop, and no bound elsewhere. `damping` is the weight on the old message;
-    with `damping_end` it moves there linearly over the first `anneal` iterations.
+    probability, before damping. `log_z` is minus the Bethe free energy. On forests it is exact:
+    after the stop, an undamped pass from the leaves to the roots and one back ensure this.
+    Elsewhere it is not a bound. `damping` is the weight on the old message; with `damping_end` it
+    changes linearly to that value over the first `anneal` iterations.
 
-    Positive binary pairwise models whose numbers stay in range run in ratio form; all others in
+    Positive binary pairwise models whose numbers stay in range run in ratio form; all others use
     tables of probabilities, or of logarithms as soon as a number would underflow. The choice is in
-    `diagnostics["arithmetic"]`; the answers agree.
+    `diagnostics["arithmetic"]`; the results agree.
 
     >>> import kikuchi as kk
     >>> chain = kk.FactorGraph([2, 2], [((0,), [1, 3]), ((0, 1), [[2, 1], [1, 2]])])
@@ -70,8 +70,8 @@ class BeliefPropagation(EngineMethod):
         "largest change first, or the two exact passes over a forest",
     )
     damping: float = option(0.0, "weight on the old message", low=0, below=1)
-    tol: float = option(1e-9, "largest change of a message to stop at; 0 runs on", low=0)
-    max_iter: int = option(1000, "most sweeps over all messages", low=1)
+    tol: float = option(1e-9, "stop when no message changes by more than this; 0: never", low=0)
+    max_iter: int = option(1000, "maximum number of sweeps over all messages", low=1)
     mode: Literal["sum", "max"] = option("sum", "marginals, or max-marginals and a best state")
     damping_kind: Literal["linear", "geometric"] = option(
         "linear", "mix probabilities, or their logarithms"
@@ -79,13 +79,13 @@ class BeliefPropagation(EngineMethod):
     damping_end: float | None = option(
         None, "weight on the old message after `anneal` iterations", low=0, below=1
     )
-    anneal: int = option(1000, "iterations over which damping moves to damping_end", low=1)
+    anneal: int = option(1000, "iterations over which damping changes to damping_end", low=1)
     trace_energy: bool = option(False, "also record the Bethe log Z at every step")
     seed: int = option(0, "seed of the random schedule", low=0)
 
     @property
     def gives_marginals(self) -> bool:
-        """Whether it sums: in `max` mode the beliefs are max-marginals."""
+        """Whether the beliefs are marginals; in `max` mode they are max-marginals."""
         return self.mode == "sum"
 
     def _solve(self, graph: FactorGraph, run: MethodRun) -> Solution:
@@ -112,7 +112,7 @@ class BeliefPropagation(EngineMethod):
     def _swept(
         self, messages: RatioMessages | TableMessages, run: MethodRun
     ) -> tuple[RatioMessages | TableMessages, Ended]:
-        """Sweep until nothing changes."""
+        """Sweep until the messages converge."""
         if run.start is not None and run.reduced is not None:
             messages.state = run.start.messages(run.reduced)
         is_tree = self.schedule == "tree"
@@ -125,7 +125,7 @@ class BeliefPropagation(EngineMethod):
         elif ended.converged and self.mode == "sum" and messages.graph.is_forest:
             for order in itertools.islice(
                 forest_passes(messages.graph), 2
-            ):  # small steps: no proof
+            ):  # small steps do not prove convergence
                 messages.sequential(order, 0.0, bp_messages.LINEAR)
         return messages, ended
 
@@ -184,7 +184,9 @@ class BeliefPropagation(EngineMethod):
 
 
 def forest_passes(graph: FactorGraph) -> Iterator[U4]:
-    """The variables of a forest from the leaves to the roots, then again and again the way back."""
+    """Yield the variables of a forest from the leaves to the roots, and then repeatedly in
+    reverse.
+    """
     order = breadth_first(message_layout(graph))
     yield order[::-1].copy()
     while True:

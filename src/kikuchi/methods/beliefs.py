@@ -1,4 +1,4 @@
-"""`Beliefs`: the one thing that inference returns.
+"""`Beliefs`: the result of inference.
 
 Reference: HOJ-I5, HOJ-I11, TEH-I7.
 """
@@ -33,20 +33,22 @@ _SHOWN_IN_HTML = 40  # variables
 
 @dataclass(frozen=True, eq=False)
 class Beliefs:
-    """Marginals of every variable and factor, log Z and how far to trust them.
+    """Marginals of every variable and factor, log Z, and the quality of these results.
 
-    `log_z` is the method's estimate (minus its free energy), None where it has none;
-    `log_z_lower` and `log_z_upper` are certified bounds, None where the method gives none.
-    `converged` is True only if the method's own test was met; `stopped` says why it ended:
-    "converged", "iterations", "seconds", "interrupted" or "diverged". `state` is the best single
-    state that the method found (max-product and sampling methods), with its log-weight in `score`.
+    `log_z` is the method's estimate (minus its free energy), or None; `log_z_lower` and
+    `log_z_upper` are certified bounds, None if the method has none. `converged` is True only if the
+    method's own criterion was met; `stopped` is the reason for stopping: "converged", "iterations",
+    "seconds", "interrupted" or "diverged". `state` is the best joint state found by the method
+    (max-product and sampling methods), with its log-weight in `score`.
 
-    A run with mode=max (`max_product` is True) has max-marginals in place of marginals, and says so
-    when it is asked for the others. `flat_beliefs` and `variable_beliefs` hold whichever there are.
+    A run with mode=max (`max_product` is True) has max-marginals instead of marginals; accessing
+    the marginals then raises an error. `flat_beliefs` and `variable_beliefs` contain whichever is
+    available.
 
-    `graph` is the model that was asked, `evidence` the observed states by variable number, `method`
-    the text of the method, `iterations` and `seconds` what it took, `trace` its steps, `warnings`
-    what the user should know, and `diagnostics` further results of the method by name.
+    `graph` is the model, `evidence` the observed states by variable number, `method` the
+    specification string of the method, `iterations` and `seconds` the effort, `trace` the recorded
+    steps, `warnings` the warnings for the user, and `diagnostics` further results of the method by
+    name.
 
     >>> import kikuchi as kk
     >>> beliefs = kk.infer(kk.FactorGraph([2], [((0,), [1, 3])]), "jt")
@@ -77,7 +79,9 @@ class Beliefs:
     _joint: Joint | None = None
 
     def __getitem__(self, variable: Variable) -> Marginal:
-        """Marginal of one variable, given by number or name; its entries by number or state."""
+        """Return the marginal of one variable, given by number or name; index it by state number or
+        name.
+        """
         v = self.graph.index(variable)
         offsets = self.graph.state_offsets
         values = self.flat_marginals[offsets[v] : offsets[v + 1]]
@@ -89,7 +93,7 @@ class Beliefs:
         """Marginals of all variables, one after the other."""
         if self.max_product:
             raise KikuchiError(
-                f"{self.method} gives max-marginals, which are no probabilities of states: read "
+                f"{self.method} gives max-marginals, which are not probabilities of states: use "
                 "`max_marginals`, or infer with mode=sum for marginals"
             )
         return self.flat_beliefs
@@ -101,8 +105,8 @@ class Beliefs:
 
     @property
     def max_marginals(self) -> list[Array]:
-        """Of each variable, the largest weight that a state of the model with each of its states
-        has, scaled to sum to 1.
+        """For each state of each variable, the largest weight of a joint state that contains it,
+        scaled to sum to 1.
 
         >>> import kikuchi as kk
         >>> pair = kk.FactorGraph([2, 2], [((0, 1), [[3, 3], [4, 0]])])
@@ -120,29 +124,30 @@ class Beliefs:
 
     @property
     def variable_beliefs(self) -> list[Array]:
-        """Marginals, or max-marginals where `max_product` is True, of each variable, in order."""
+        """Marginals, or max-marginals if `max_product` is True, of each variable, in order."""
         if not self.graph.n_variables:
             return []
         return np.split(self.flat_beliefs, self.graph.state_offsets[1:-1])
 
     def factor(self, factor: int) -> Array:
-        """Belief of the factor number `factor`: a normalised table over its scope."""
+        """Return the belief of factor number `factor`: a normalised table over its scope."""
         entries = self.flat_factors[part_of_factor(self.graph.table_offsets, factor)]
         return entries.reshape(self.graph.shape(factor))
 
     @cached_property
     def flat_factors(self) -> Array:
-        """Beliefs of all factors, laid out as `graph.log_tables`; computed when first asked for."""
+        """Beliefs of all factors, in the layout of `graph.log_tables`; computed on first access."""
         if self._factor_tables is None:
             raise KikuchiError(f"{self.method} gives no factor beliefs; use another method")
         return self._factor_tables()
 
     def joint(self, variables: Sequence[Variable]) -> Array:
-        """Joint distribution of `variables`, given by number or name: an axis for each, in this
-        order.
+        """Return the joint distribution of `variables`, given by number or name, with an axis for
+        each.
 
-        Exact answers give that of any variables, at the price of a run; others where a factor of
-        the model or a region of the method holds all of them that are not certain, by its belief.
+        Exact methods return that of any variables, at the cost of another run; others only if a
+        factor of the model or a region of the method contains all variables whose state is not
+        certain.
 
         >>> import kikuchi as kk
         >>> pairs = [((0, 1), [[1, 2], [3, 4]]), ((1, 2), [[1, 0], [1, 1]])]
@@ -153,11 +158,11 @@ class Beliefs:
         asked = [variables] if isinstance(variables, int | str | np.integer) else list(variables)
         chosen = [self.graph.index(v) for v in asked]
         if len(set(chosen)) != len(chosen):
-            raise ModelError(f"joint: a variable is asked twice in {asked}")
+            raise ModelError(f"joint: a variable is repeated in {asked}")
         if len(chosen) > MOST_AXES:
             raise ModelError(
-                f"joint: {len(chosen)} variables, but a table has at most {MOST_AXES} axes; ask "
-                "for fewer"
+                f"joint: {len(chosen)} variables, but a table has at most {MOST_AXES} axes; "
+                "request fewer"
             )
         if self.max_product:
             raise KikuchiError(f"{self.method} gives max-marginals, and no joint distributions")
@@ -166,12 +171,12 @@ class Beliefs:
             names = ", ".join(self.graph.label(v) for v in chosen)
             raise KikuchiError(
                 f"{self.method} gives the joint of variables that share a factor or a region, and "
-                f"none holds {names}; use jt, or gbp with regions that hold them"
+                f"none contains {names}; use jt, or gbp with regions that contain them"
             )
         return table
 
     def held_joint(self, variables: list[int]) -> Array | None:
-        """As `joint`, of `variables` by number; None where nothing holds them together."""
+        """Return `joint` of `variables` by number; None if no factor or region contains them."""
         certain = {v: int(self[v].argmax()) for v in variables if self[v].max() == 1.0}
         free = [v for v in variables if v not in certain]
         inner = self[free[0]] if len(free) == 1 else self._factor_joint(free)
@@ -184,7 +189,7 @@ class Beliefs:
         return table
 
     def _factor_joint(self, variables: list[int]) -> Array | None:
-        """The joint of variables that are all in one factor, by its belief."""
+        """Return the joint of variables of a common factor from its belief."""
         if not variables:
             return np.ones(())
         for factor in self.graph.neighbours(variables[0]) if self._has_factors else ():
@@ -201,14 +206,14 @@ class Beliefs:
         return self._factor_tables is not None or "flat_factors" in self.__dict__
 
     def covariance(self, variables: Sequence[Variable] | None = None) -> Array:
-        """The matrix of Cov(1[x_i = k], 1[x_j = l]).
+        """Return the matrix of Cov(1[x_i = k], 1[x_j = l]).
 
         Rows and columns are laid out as `flat_marginals`: all states of the first variable, then
-        of the next. `variables` names the few that are wanted, in that order, and costs little
-        when they are few. Observed variables have rows and columns of zeros. Exact for exact
-        methods; for others it is linear response, how the converged marginals answer to a small
-        change of the log-weight of a state, or a matrix of the method's own (`adatap`). Nothing
-        is kept: two calls cost twice.
+        of the next. `variables` selects some of them, in that order, which is cheap for a few.
+        Observed variables have rows and columns of zeros. The matrix is exact for exact methods;
+        for others it is the linear response of the converged marginals to a small change of the
+        log-weight of a state, or a matrix specific to the method (`adatap`). The result is not
+        cached.
 
         >>> import kikuchi as kk
         >>> pair = kk.FactorGraph([2, 2], [((0, 1), [[3, 1], [1, 3]])])
@@ -223,11 +228,11 @@ class Beliefs:
         asked = [variables] if isinstance(variables, int | str | np.integer) else list(variables)
         chosen = [self.graph.index(v) for v in asked]
         if len(set(chosen)) != len(chosen):
-            raise ModelError(f"covariance: a variable is asked twice in {asked}")
+            raise ModelError(f"covariance: a variable is repeated in {asked}")
         return self._covariance(np.array(chosen, dtype=np.int64))
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain data for JSON; the names are a contract that other programs read."""
+        """Return plain data for JSON; the names are a stable interface for other programs."""
         return {
             **attributes(self, "method log_z log_z_lower log_z_upper"),
             **attributes(self, "converged stopped iterations seconds"),
@@ -245,9 +250,9 @@ class Beliefs:
         }
 
     def to_pandas(self) -> Any:
-        """A DataFrame with one row for each state of each variable.
+        """Return a DataFrame with one row for each state of each variable.
 
-        Its columns are variable, state and probability; max_marginal after max-product.
+        Its columns are variable, state and probability (max_marginal after max-product).
 
         >>> import kikuchi as kk
         >>> kk.infer(kk.FactorGraph([2], [((0,), [1, 3])]), "jt").to_pandas()
@@ -258,7 +263,9 @@ class Beliefs:
         return long_frame(self._labelled(), "max_marginal" if self.max_product else "probability")
 
     def to_xarray(self) -> Any:
-        """A Dataset of xarray with one array for each variable, over a dimension of its name."""
+        """Return an xarray Dataset with one array for each variable, over a dimension of its
+        name.
+        """
         word = "max_marginal" if self.max_product else "p"
         return dataset(self._labelled(), word, method=self.method)
 
@@ -284,8 +291,8 @@ class Beliefs:
         return f"{table}<p><small>{html_text(note)}</small></p>"
 
     def __getstate__(self) -> dict[str, Any]:
-        """Data only: factor beliefs are computed for it; covariances, and what another run could
-        start from, stay behind with the run.
+        """Return data only: factor beliefs are computed; covariances, and the state for starting
+        another run, are omitted.
         """
         state = dict(self.__dict__)
         if self._factor_tables is not None:
@@ -293,11 +300,11 @@ class Beliefs:
         return {**state, "_factor_tables": None, "_covariance": None, "_start": None}
 
     def plot(self) -> Figure:
-        """The beliefs as a figure.
+        """Return the beliefs as a figure.
 
-        A Bayesian network of up to 100 variables is drawn as `kk.show` draws it: a box with bars
-        for each variable, in another colour where it is observed. For other models the figure has
-        the convergence beside the marginals as bars, as the image of a grid, or as a histogram.
+        A Bayesian network of up to 100 variables is drawn as by `kk.show`: a box with bars for each
+        variable, in another colour if it is observed. For other models the figure shows the
+        convergence and the marginals as bars, as the image of a grid, or as a histogram.
 
         >>> import kikuchi as kk
         >>> figure = kk.infer(kk.example("asia"), "jt", evidence={"xray": "yes"}).plot()

@@ -1,13 +1,13 @@
-"""Clamping: any bound on log Z made tighter by a sum over the states of a few variables.
+"""Clamping: tightening any bound on log Z by a sum over the states of a few variables.
 
 With the variables C clamped to each of their joint states s in turn,
 
     log Z = log sum_s Z(s),     lower(s) <= log Z(s) <= upper(s)   for every s,
 
-so that the log-sum-exp of the bounds of the branches is a bound again. Every branch has fewer
-cycles than the whole: at the optimum of the inner bound the sum is never looser (Weller and Domke's
-property, C21 of the catalogue). Where an inner method stops short of its optimum, the bound
-of the whole model is kept if it is the better one.
+so that the log-sum-exp of the bounds of the branches is also a bound. Every branch has fewer cycles
+than the whole model: at the optimum of the inner bound the sum is never looser (Weller and Domke's
+property, C21 of the catalogue). If an inner method stops before its optimum, the bound of the whole
+model is used if it is better.
 
 Reference: LIU-C21, LIU-I17.
 """
@@ -33,21 +33,22 @@ from kikuchi.graphs.factor_graph import FactorGraph, Variable
 from kikuchi.methods.beliefs import Beliefs
 from kikuchi.methods.method import Method, option
 
-_EDGE_BYTES = 150  # of a branch: its graph, its beliefs, and what its run leaves
+_EDGE_BYTES = 150  # of a branch: its graph, its beliefs, and the memory retained by its run
 _MOST_BRANCHES = 2**16
 
 
 @dataclass(frozen=True)
 class Clamped(Method):
-    """Tightens the bounds of another method: sums over a few variables.
+    """Clamping: tightens the bounds of another method by sums over a few variables.
 
-    `method` is a method that gives bounds, as an object or a text (in parentheses if it holds
-    commas). `variables` names those to clamp; otherwise `k` are chosen one after the other: with
-    the greatest total strength of the factors between them and what is not clamped yet
-    (`coupling`), most neighbours (`degree`), or the strength weighted by the entropy that the
-    unclamped method gives them (`entropy`). The estimate is the log-sum-exp of the branches'
-    estimates, and marginals are those of the branches weighted by it. The time of the budget is
-    divided among the branches; if it ends early, the lower bound sums the branches that are done.
+    `method` is a method with bounds, as an object or a specification string (in parentheses if it
+    contains commas). `variables` are the variables to clamp; otherwise `k` are chosen one after the
+    other: with the greatest total strength of factors shared with unclamped variables (`coupling`),
+    most neighbours (`degree`), or the strength weighted by the entropy in the result of the
+    unclamped method (`entropy`). The estimate is the log-sum-exp of the estimates of the branches,
+    and the marginals are those of the branches weighted by their estimates. The time of the budget
+    is divided among the branches; if it ends early, the lower bound is the sum over the finished
+    branches.
 
     >>> import kikuchi as kk
     >>> grid = kk.grid(4, 4, seed=0)
@@ -63,9 +64,11 @@ class Clamped(Method):
     method: str | Method = option("mf", "the method whose bounds are tightened")
     k: int = option(2, "how many variables to clamp", low=1)
     variables: str | tuple[Variable, ...] | None = option(
-        None, "which variables to clamp, names or numbers with spaces between; none: choose k"
+        None, "variables to clamp, names or numbers separated by spaces; none: choose k"
     )
-    choose: Literal["coupling", "degree", "entropy"] = option("coupling", "how to choose them")
+    choose: Literal["coupling", "degree", "entropy"] = option(
+        "coupling", "criterion for the choice"
+    )
 
     def __post_init__(self) -> None:
         if isinstance(self.method, Method):
@@ -85,15 +88,15 @@ class Clamped(Method):
         return METHODS.parse(self.method)
 
     def least_seconds(self, graph: FactorGraph) -> float:
-        """As of any method: those of the first run of `method`, of the choice of variables and of
-        one run for each branch, of which `k` variables make two to the power k at least.
+        """Return the least seconds of a run: those of the first run of `method`, of the choice of
+        variables and of at least 2^k runs of branches.
         """
         k = self.k if self.variables is None else len(str(self.variables).split())
         runs = 1 + (1 << min(k, _MOST_BRANCHES.bit_length()))
         return super().least_seconds(graph) + runs * self._inner().least_seconds(graph)
 
     def least_bytes(self, graph: FactorGraph) -> int:
-        """As of any method: those of `method`, beside which nothing matters at first."""
+        """Return the least bytes of a run: those of `method`, which dominate at first."""
         return self._inner().least_bytes(graph)
 
     def _solve(self, graph: FactorGraph, run: MethodRun) -> Solution:
@@ -104,8 +107,8 @@ class Clamped(Method):
 
             able = [name for name, cls in METHODS.items() if cls.certifies]
             raise MethodError(
-                f"clamp: {inner.text} gave no bound on log Z, so there is nothing to tighten; "
-                f"use a method with bounds: {', '.join(able)}"
+                f"clamp: {inner.text} has no bound on log Z to tighten; use a method with bounds: "
+                f"{', '.join(able)}"
             )
         chosen = self._chosen(graph, run, whole)
         branches = _Branches(inner, graph, run, chosen)
@@ -132,7 +135,7 @@ class Clamped(Method):
         return chosen
 
     def _given(self, graph: FactorGraph, run: MethodRun) -> list[int]:
-        """The variables named, as numbers of the reduced graph; observed ones are left out."""
+        """Return the given variables as numbers of the reduced graph, without observed ones."""
         original = graph if run.reduced is None else run.reduced.original
         number = {int(v): n for n, v in enumerate(run.variables)}
         chosen: list[int] = []
@@ -144,7 +147,7 @@ class Clamped(Method):
         return chosen
 
     def _strongest(self, graph: FactorGraph, whole: Beliefs) -> list[int]:
-        """Greedy: factors to variables that are clamped already count no more."""
+        """Choose variables greedily; factors with variables already clamped no longer count."""
         uniform = np.repeat(1.0 / graph.cardinalities, graph.cardinalities)
         if self.choose == "degree":
             weight = (np.diff(graph.scope_offsets) > 1).astype(np.float64)
@@ -181,7 +184,7 @@ class _Branches:
         self.done = 0
 
     def run_all(self) -> None:
-        """Every branch, within what is left of the budget."""
+        """Run every branch, within the remaining budget."""
         try:
             for state in self._states():
                 if self.run.clock.expired:
@@ -217,14 +220,18 @@ class _Branches:
         return [None if value is None else value - constant for value in values]
 
     def _sum(self, name: str) -> float:
-        """log-sum-exp over the branches that are done; NaN if one of them has no such value."""
+        """Return the log-sum-exp over the finished branches; NaN if one of them has no such
+        value.
+        """
         values = [math.nan if value is None else value for value in self._values(name)]
         if any(math.isnan(value) for value in values):
             return math.nan
         return float(logsumexp(values)) if values else -math.inf
 
     def _lower(self) -> float:
-        """Branches without a bound, or not done, count as nothing: the sum is a bound still."""
+        """Return the lower bound; branches without a bound, or unfinished, contribute zero, so the
+        sum is still a bound.
+        """
         values = [value for value in self._values("log_z_lower") if value is not None]
         return float(logsumexp(values)) if values else -math.inf
 
@@ -235,7 +242,7 @@ class _Branches:
         return math.inf if math.isnan(upper) else upper
 
     def solution(self, whole: Beliefs) -> Solution:
-        """Bounds no worse than those of the whole model, the estimate between them."""
+        """Return bounds no worse than those of the whole model, and the estimate between them."""
         constant = self.graph.log_constant
         lower, upper = self._lower(), self._upper()
         if whole.log_z_lower is not None:
@@ -277,7 +284,9 @@ class _Branches:
         )
 
     def _weights(self, complete: bool) -> Array | None:
-        """Probability of each branch by its estimate, or else by the middle of its bounds."""
+        """Return the probability of each branch from its estimate, or else from the midpoint of its
+        bounds.
+        """
         log_weights = []
         for beliefs in self.answers:
             known = (beliefs.log_z_lower, beliefs.log_z_upper)
@@ -306,8 +315,8 @@ class _Branches:
     def _warnings(self) -> list[str]:
         if self.done < self.total:
             return [
-                f"the budget ended after {self.done} of {self.total} branches: the lower bound "
-                "sums those, all else is of the unclamped model"
+                f"the budget ended after {self.done} of {self.total} branches: the lower bound is "
+                "their sum, all other results are those of the unclamped model"
             ]
         late = sum(not beliefs.converged for beliefs in self.answers)
         if late:
@@ -316,7 +325,7 @@ class _Branches:
 
 
 def _weighted(weights: Array, arrays: list[Array]) -> Array:
-    """The weighted sum of arrays, without a copy of all of them side by side."""
+    """Return the weighted sum of arrays, without stacking them."""
     total = np.zeros_like(arrays[0])
     for weight, array in zip(weights, arrays, strict=True):
         total += weight * array
@@ -324,7 +333,7 @@ def _weighted(weights: Array, arrays: list[Array]) -> Array:
 
 
 def _part_of_budget(run: MethodRun, parts: float) -> Budget:
-    """An equal part of the time that is left; iterations and memory as they are."""
+    """Return an equal part of the remaining time, with the same limits of iterations and memory."""
     budget = run.clock.budget
     seconds = budget.seconds
     if seconds is not None:

@@ -17,11 +17,11 @@ from kikuchi.engines.run import MethodRun, Step
 
 
 class SweepOptions(Protocol):
-    """The options that the steps read."""
+    """Protocol of the options used by the steps."""
 
     @property
     def schedule(self) -> str:
-        """Order of the updates; those of the schedule tree are not damped."""
+        """Order of the updates; the schedule tree is not damped."""
 
     @property
     def damping(self) -> float:
@@ -29,7 +29,7 @@ class SweepOptions(Protocol):
 
     @property
     def damping_kind(self) -> str:
-        """Mix probabilities, or their logarithms."""
+        """Whether to mix probabilities or their logarithms."""
 
     @property
     def damping_end(self) -> float | None:
@@ -37,15 +37,15 @@ class SweepOptions(Protocol):
 
     @property
     def anneal(self) -> int:
-        """Iterations over which damping moves there."""
+        """Iterations over which damping changes to `damping_end`."""
 
     @property
     def tol(self) -> float:
-        """Largest change of a message to stop at."""
+        """Largest change of a message that counts as converged."""
 
     @property
     def max_iter(self) -> int:
-        """Most sweeps."""
+        """Maximum number of sweeps."""
 
 
 def damped_sweeps(
@@ -56,15 +56,21 @@ def damped_sweeps(
     *,
     traced: bool,
 ) -> Callable[[Iterations], Step]:
-    """The step of a run: one sweep in the order of the schedule, or a few parallel ones.
+    """Return the step function of a run: one sweep in the order of the schedule, or a few parallel
+    ones.
 
     Parameters
     ----------
-    options : of the method.
-    messages : what is swept.
-    run : its clock limits the sweeps.
-    orders : the order of the variables in each sweep.
-    traced : record the Bethe log Z at every step.
+    options : SweepOptions
+        Options of the method.
+    messages : RatioMessages or TableMessages
+        Messages to update.
+    run : MethodRun
+        Run whose clock limits the sweeps.
+    orders : iterator of arrays of int
+        The order of the variables in each sweep.
+    traced : bool
+        Record the Bethe log Z at every step.
     """
     limit, schedule, tol = (
         run.clock.iterations(options.max_iter),

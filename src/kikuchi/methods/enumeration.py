@@ -1,4 +1,4 @@
-"""Exact inference by summing over every state.
+"""Exact inference by summing over all states.
 
 Reference: LAW-I1, LIU-I1.
 """
@@ -25,16 +25,16 @@ from kikuchi.methods.method import Method, option
 
 _INDEX = np.uint64
 FEW_STATES = 2**10  # of the whole model: one table of them needs no compiled loop
-_VISITS = 2**18  # steps of the walk between two looks at the clock: about 10 ms
+_VISITS = 2**18  # steps of the walk between two checks of the clock: about 10 ms
 
 
 @dataclass(frozen=True)
 class Enumeration(Method):
-    """log Z, all marginals and the most probable state from a sum over all states.
+    """Exact log Z, all marginals and the most probable state by summing over all states.
 
-    log Z = log sum_x prod_a phi_a(x_a). The states are walked depth first
-    and never stored, so memory is that of the answer; time is proportional to the number of
-    states of positive weight. The oracle for every other method.
+    log Z = log sum_x prod_a phi_a(x_a). The states are visited depth first and not stored, so the
+    memory is that of the result; the time is proportional to the number of states of positive
+    weight. This is the reference for all other methods.
 
     >>> import kikuchi as kk
     >>> model = kk.FactorGraph([2, 2], [((0, 1), [[1, 2], [3, 4]])])
@@ -51,10 +51,14 @@ class Enumeration(Method):
     most_joint_states: ClassVar[int | None] = 2**24
     gives_covariance: ClassVar[bool] = True
 
-    max_states: int = option(most_joint_states, "refuse models with more states than this", low=1)
+    max_states: int = option(
+        most_joint_states, "largest number of states; larger models raise an error", low=1
+    )
 
     def _most_interpreted(self, graph: FactorGraph) -> int:
-        """None where states are walked: their number is not that of the table entries."""
+        """Return None if states are visited one by one: their number is not that of the table
+        entries.
+        """
         few = count_states(graph.cardinalities) <= FEW_STATES
         return self.most_interpreted if few else 0
 
@@ -88,7 +92,7 @@ class Enumeration(Method):
         )
 
     def _given(self, graph: FactorGraph, variable: int, state: int) -> Array:
-        """All marginals given the state of one variable."""
+        """Return all marginals given the state of one variable."""
         return self.run(graph, evidence={variable: state}).flat_marginals
 
     def _count_states(self, graph: FactorGraph) -> int:
@@ -116,20 +120,20 @@ class Enumeration(Method):
 def _unfinished(walk: _Walk, total: int, why: str) -> str:
     bound = f"; so far log Z >= {walk.log_sum:.6g}" if walk.log_sum > -np.inf else ""
     return (
-        f"enumeration is exact or nothing, and {why} after about {walk.done:.3g} of {total:.3g} "
+        f"enumeration has no partial result, and {why} after about {walk.done:.3g} of {total:.3g} "
         f"states{bound}; allow more seconds, or use jt, bp, mf or gibbs"
     )
 
 
 class _JointTable:
-    """The weights of all states of a small model as one table, in plain NumPy."""
+    """The weights of all states of a small model as one NumPy table."""
 
     def __init__(self, graph: FactorGraph) -> None:
         self.graph = graph
         self.log_sum = self.best_score = -math.inf
 
     def sum(self) -> Step:
-        """Add up all states."""
+        """Sum over all states."""
         graph = self.graph
         scores = np.zeros(graph.cardinalities)
         for a in range(graph.n_factors):
@@ -159,7 +163,7 @@ class _JointTable:
         return np.concatenate([np.zeros(0), *map(self._onto, scopes)])
 
     def joint(self, budget: Budget) -> Joint:
-        """Joints of any variables, summed from the same table."""
+        """Return joints of any variables, summed from the same table."""
         return partial(_summed, self._weights)
 
     def _onto(self, scope: tuple[int, ...]) -> Array:
@@ -177,7 +181,7 @@ def _summed(weights: Array, variables: list[int]) -> Array:
 
 
 class _Walk:
-    """Flat arrays of the depth-first walk: the factors by level, and the sums so far."""
+    """Flat arrays of the depth-first traversal: the factors by level, and the sums so far."""
 
     def __init__(self, graph: FactorGraph) -> None:
         self.graph = graph
@@ -222,13 +226,15 @@ class _Walk:
         self._bases = self._slot_starts.copy()
 
     def joint(self, budget: Budget) -> Joint:
-        """Joints of any variables: by a junction tree, since the walk keeps those of factors."""
+        """Return joints of any variables by a junction tree, since the traversal only stores those
+        of factors.
+        """
         from kikuchi.engines.trees.calibrated import tree_joint
 
         return tree_joint(self.graph, budget)
 
     def stepping(self) -> Callable[[], Step]:
-        """A function that walks on by one chunk."""
+        """Return a function that continues the traversal by one chunk."""
         from kikuchi.engines.trees.kernels.enumeration import Levels, Sums, walk
 
         levels = Levels(
@@ -262,7 +268,7 @@ class _Walk:
 
     @property
     def done(self) -> int:
-        """How many states are summed or skipped: the place of the current prefix."""
+        """Number of states summed or skipped: the position of the current prefix."""
         below = int(math.prod(self._cards.tolist()))
         if self.finished:
             return below
@@ -280,7 +286,7 @@ class _Walk:
 
     @property
     def log_sum(self) -> float:
-        """log of the weight summed so far: at the end log Z, before a lower bound on it."""
+        """Log of the weight summed so far: a lower bound on log Z, and log Z at the end."""
         mass = float(self._masses[: int(self._depth[0]) + 1].sum())
         return math.log(mass) + float(self._numbers[0]) if mass > 0 else -math.inf
 
@@ -304,10 +310,10 @@ class _Walk:
 
 
 def level_order(graph: FactorGraph) -> Ints:
-    """Variables from the shallowest to the deepest level of the walk.
+    """Return the variables from the shallowest to the deepest level of the traversal.
 
-    The deepest levels are visited most, so variables with the fewest factors go there; a factor
-    counts only for the deepest variable of its scope.
+    The deepest levels are visited most often, so they get the variables with the fewest factors; a
+    factor counts only for the deepest variable of its scope.
 
     >>> import kikuchi as kk
     >>> star = [((2, 0), [1] * 4), ((2, 1), [1] * 4), ((2, 3), [1] * 4)]

@@ -1,4 +1,4 @@
-"""Fractional belief propagation: mutual informations weighed by the inverse of a fraction.
+"""Fractional belief propagation: mutual information weighted by the inverse of a fraction.
 
 Reference: LIU-D6, LIU-I6.
 """
@@ -25,11 +25,12 @@ class FractionalBP(PowerMethod):
     """Fractional belief propagation: the reweighted free energy with weights 1 / fraction.
 
     The fixed points are those of `alpha` with alpha = fraction; the updates are the plain
-    reweighted ones, without the step that alpha-BP has built in. fraction = 1 is belief
-    propagation; fractions below 1 weigh the mutual informations more and tend to mean field, those
-    above 1 weigh them less, as tree-reweighted weights do, which makes the free energy flatter and
-    easier to minimise. One number, or one for each factor, `[0.5, 0.7, ...]` or `0.5/0.7/...`, all
-    above 0. `log_z` is an estimate, not a bound: see `trw` for weights that give one.
+    reweighted ones, without the built-in step of alpha-BP. fraction = 1 is belief propagation;
+    fractions below 1 increase the weight of the mutual information and approach mean field, those
+    above 1 decrease it, like tree-reweighted weights, which makes the free energy flatter and
+    easier to minimise. `fraction` is one number, or one for each factor, `[0.5, 0.7, ...]` or
+    `0.5/0.7/...`, all above 0. `log_z` is an estimate, not a bound: see `trw` for weights that give
+    one.
 
     >>> import kikuchi as kk
     >>> ring = kk.boltzmann_graph({(0, 1): 2.0, (1, 2): -1.5, (2, 3): 1.0, (0, 3): 3.0}, [0.1] * 4)
@@ -38,17 +39,17 @@ class FractionalBP(PowerMethod):
     """
 
     name: ClassVar[str] = "fractional"
-    summary: ClassVar[str] = "fractional BP: belief propagation with weighted informations"
+    summary: ClassVar[str] = "fractional BP: belief propagation with weighted mutual information"
 
     fraction: str | float | Sequence[float] = option(
-        "0.8", "of each factor: one number, or one per factor such as 0.8/1"
+        "0.8", "fraction of each factor: one number, or one per factor such as 0.8/1"
     )
     schedule: Literal["parallel", "sequential"] = option(
         "sequential", "order of updates: all at once, or variable by variable"
     )
     damping: float = option(0.0, "weight on the old log-message", low=0, below=1)
-    tol: float = option(1e-9, "largest change of a message to stop at; 0 runs on", low=0)
-    max_iter: int = option(1000, "most sweeps over all messages", low=1)
+    tol: float = option(1e-9, "stop when no message changes by more than this; 0: never", low=0)
+    max_iter: int = option(1000, "maximum number of sweeps over all messages", low=1)
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "fraction", numbers_text(self.name, "fraction", self.fraction))

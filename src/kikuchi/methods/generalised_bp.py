@@ -32,13 +32,13 @@ _LARGE = 50_000  # entries of all region tables
 
 @dataclass(frozen=True)
 class GeneralisedBP(EngineMethod):
-    """Parent-to-child messages between regions: fixed points of the region free energy.
+    """Generalised belief propagation: parent-to-child messages between regions.
 
-    With `regions=bethe` this is belief propagation, with `regions=junction-tree` it is exact. It
-    may diverge where couplings are strong; then the beliefs that agreed best are returned, marked
-    as not converged, and `kikuchi` minimises the same free energy with a guarantee. A converged
-    answer is compared with belief propagation and mean field, and a warning says where it is far
-    from both.
+    Its fixed points are stationary points of the region free energy. With `regions=bethe` this is
+    belief propagation, with `regions=junction-tree` it is exact. It may diverge for strong
+    couplings; then the most consistent beliefs are returned, marked as not converged, and `kikuchi`
+    minimises the same free energy with a guarantee. A converged result is compared with belief
+    propagation and mean field, and a warning is issued if it is implausible.
 
     >>> import kikuchi as kk
     >>> grid = kk.grid(3, 3, seed=0, coupling=0.3)
@@ -54,15 +54,15 @@ class GeneralisedBP(EngineMethod):
     exactness = "forests"
     takes_start: ClassVar[bool] = True
 
-    regions: str = option("auto", "which regions; `kikuchi regions --help` lists them")
+    regions: str = option("auto", "choice of regions; `kikuchi regions --help` lists them")
     damping: float = option(0.5, "weight on the old message, in the logarithm", low=0, below=1)
     schedule: Literal["sequential", "parallel"] = option(
         "sequential",
         "one region after the other, large ones first, or all messages at once, which may end at "
         "a poor fixed point",
     )
-    tol: float = option(1e-9, "largest disagreement of beliefs to stop at; 0 runs on", low=0)
-    max_iter: int = option(1000, "most sweeps over all edges", low=1)
+    tol: float = option(1e-9, "stop when no beliefs disagree by more than this; 0: never", low=0)
+    max_iter: int = option(1000, "maximum number of sweeps over all edges", low=1)
 
     def _solve(self, graph: FactorGraph, run: MethodRun) -> Solution:
         engine, ended = self.settled(graph, run)
@@ -73,7 +73,7 @@ class GeneralisedBP(EngineMethod):
     def settled(
         self, graph: FactorGraph, run: MethodRun, prepared: None = None
     ) -> tuple[PropagatedRegions, Ended]:
-        """The engine at a fixed point, or where its beliefs agreed best."""
+        """Return the engine at a fixed point, or at its most consistent beliefs."""
         beliefs = region_beliefs(graph, self.regions, run)
         parallel = self.schedule == "parallel"
         engine = PropagatedRegions(beliefs, parallel=parallel, clock=run.clock)
@@ -85,7 +85,7 @@ class GeneralisedBP(EngineMethod):
         return engine, replace(ended, converged=ended.converged and not diverged)
 
     def _sweep(self, engine: PropagatedRegions) -> Callable[[_Beliefs], Step | None]:
-        """The step of the run: one sweep over all edges; None once the messages have diverged."""
+        """Make one sweep over all edges; return None once the messages have diverged."""
         beliefs = engine.beliefs
         engine.prepare(self.damping)
         every = 1 if beliefs.b.size < _LARGE else 10  # the energy costs a third of a sweep
@@ -94,7 +94,7 @@ class GeneralisedBP(EngineMethod):
             residual = engine.sweep(self.damping)
             state.done += 1
             if beliefs.collapsed():
-                return None  # messages diverged: beliefs that agree here are no fixed point
+                return None  # messages diverged: consistent beliefs are not a fixed point here
             energy = beliefs.log_z() if state.done % every == 0 else math.nan
             return Step(state.done, residual, energy)
 
@@ -103,14 +103,14 @@ class GeneralisedBP(EngineMethod):
 
 @dataclass(eq=False)
 class _Beliefs(State):
-    """The beliefs of all regions, after so many sweeps."""
+    """The beliefs of all regions after a number of sweeps."""
 
     b: Array
     done: int = 0
 
 
 def mark_diverged(beliefs: RegionBeliefs, run: MethodRun) -> bool:
-    """Mark a run as diverged if its beliefs answer another model (`has_floored_mass`)."""
+    """Mark a run as diverged if its beliefs belong to another model (`has_floored_mass`)."""
     diverged = beliefs.has_floored_mass()
     if diverged:
         run.stopped = "diverged"
@@ -118,7 +118,7 @@ def mark_diverged(beliefs: RegionBeliefs, run: MethodRun) -> bool:
 
 
 def start_regions(engine: Regions, run: MethodRun) -> None:
-    """Go on from the start of the run, if it has one."""
+    """Continue from the start of the run, if it has one."""
     if run.start is not None:
         state = run.start.state
         if not isinstance(state, RegionState):
@@ -135,7 +135,7 @@ def read_regions(
     ended: Ended,
     advice: str = "more damping or iterations, or the method kikuchi, which converges",
 ) -> Solution:
-    """The solution that region beliefs give, with warnings about how far to trust it."""
+    """Return the solution for region beliefs, with warnings about its quality."""
     solution = Solution(
         beliefs.marginals(),
         beliefs.log_z(),
@@ -153,11 +153,11 @@ def read_regions(
         solution.warnings.append(beliefs.regions.caution)
     if beliefs.has_floored_mass():
         solution.warnings.append(
-            "the log-tables span more than these numbers can hold, and the answer depends on what "
-            "was cut off; use bp, mf or jt, or weaker couplings"
+            "the range of the log-tables is too large for double precision, and the result "
+            "depends on truncated values; use bp, mf or jt, or weaker couplings"
         )
     elif not ended.iterations and math.isinf(ended.residual):
-        solution.warnings.append("no sweep was finished in the time allowed; give more seconds")
+        solution.warnings.append("no sweep was finished within the time limit; give more seconds")
     elif not ended.converged:
         solution.warnings.append(
             f"not converged: regions still disagree by {ended.residual:.2g}; try {advice}"

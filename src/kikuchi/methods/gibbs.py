@@ -1,4 +1,4 @@
-"""Gibbs sampling: marginals as averages over Markov chains, with their diagnostics.
+"""Gibbs sampling: marginals as averages over Markov chains, with diagnostics.
 
 Reference: LAW-I2, TEH-I3.
 """
@@ -19,34 +19,33 @@ from kikuchi.engines.loops.iterate import iterate
 from kikuchi.engines.loops.state import Iterations
 from kikuchi.engines.run import MethodRun, Solution, Step
 from kikuchi.engines.sampling.sweepers import TableSweeper, make_sweeper, state_dtype
-from kikuchi.graphs.conditioned import Conditioned
-from kikuchi.graphs.factor_graph import FactorGraph
+from kikuchi.graphs.factor_graph import Conditioned, FactorGraph
 from kikuchi.graphs.graph_arrays import GraphArrays, flatten
 from kikuchi.methods.beliefs import Beliefs
 from kikuchi.methods.method import Method, option
 
-_WANTED_DRAWS = 500  # recorded of each chain at least, when `thin` is not given
-_CHEAP_BYTES = 2**24  # every sweep is recorded when that takes no more than this
+_WANTED_DRAWS = 500  # minimum number of records of each chain, if `thin` is not given
+_CHEAP_BYTES = 2**24  # every sweep is recorded if that takes no more than this
 _MOST_BYTES = 5 * 10**8
-_FEW_DRAWS = 20  # below this, R-hat says nothing
+_FEW_DRAWS = 20  # below this, R-hat is not informative
 _ESS_PER_CHAIN = 100
-_CHUNK_UPDATES = 4e6  # variable updates between two looks at the clock: about 30 ms
+_CHUNK_UPDATES = 4e6  # variable updates between two checks of the clock: about 30 ms
 _DIAGNOSED_AT_ONCE = 2**22  # recorded states in a block
 
 
 @dataclass(frozen=True)
 class Gibbs(Method):
-    """Sample each variable from its conditional given the rest, sweep after sweep.
+    """Gibbs sampling: draw each variable from its conditional given the rest, sweep after sweep.
 
-    Several independent chains start from random states. The marginals are
-    Rao-Blackwellised: averages of the conditionals p(x_i | rest) and not of the states. Factor
-    beliefs are counts over the recorded sweeps, so they agree with the marginals only up to
-    sampling error. There is no estimate of log Z; the weight of the best state met is a
-    certified lower bound on Z, answered with that state.
+    Several independent chains start from random states. The marginals are Rao-Blackwellised:
+    averages of the conditionals p(x_i | rest), not of the states. Factor beliefs are counts over
+    the recorded sweeps, so they agree with the marginals only up to sampling error. There is no
+    estimate of log Z; the weight of the best visited state is a certified lower bound on Z,
+    returned with that state.
 
     `diagnostics` has `rhat` and `ess`, one number per variable (the worst over its states), and
     `max_rhat`, `min_ess`. `converged` means that the largest split R-hat is at most `rhat`: a
-    necessary sign of agreement between the chains, never a proof.
+    necessary condition for agreement between the chains, not a proof.
 
     >>> import kikuchi as kk
     >>> beliefs = kk.infer(kk.FactorGraph([2, 2], [((0, 1), [[4, 1], [1, 4]])]), "gibbs:seed=1")
@@ -60,17 +59,17 @@ class Gibbs(Method):
     objective_name: ClassVar[str] = "mean log-weight of the chains"
     certifies = ("lower",)
     gives_log_z: ClassVar[bool] = False
-    caveat_with_zeros: ClassVar[str] = "zeros may separate the states it can reach"
+    caveat_with_zeros: ClassVar[str] = "zeros may disconnect the state space"
 
     chains: int = option(4, "independent chains", low=1, high=4096)
-    sweeps: int = option(2000, "sweeps kept of each chain", low=1)
-    burn_in: int = option(500, "sweeps of each chain thrown away first", low=0)
+    sweeps: int = option(2000, "recorded sweeps of each chain", low=1)
+    burn_in: int = option(500, "initial sweeps of each chain that are discarded", low=0)
     schedule: Literal["sequential", "chromatic"] = option(
-        "sequential", "variables in order, or colour by colour (no two neighbours share one)"
+        "sequential", "variables in order, or by colour (neighbours have different colours)"
     )
     thin: int | None = option(
         None,
-        "record every so many sweeps for R-hat, ESS and factors; none: as memory allows",
+        "interval of recorded sweeps for R-hat, ESS and factors; none: as memory allows",
         low=1,
     )
     rhat: float = option(1.01, "largest split R-hat that counts as converged", above=1.0)
@@ -83,7 +82,9 @@ class Gibbs(Method):
         return chains.solution()
 
     def _answer(self, reduced: Conditioned, solution: Solution, run: MethodRun) -> Beliefs:
-        """Give the diagnostics of every variable of the original graph; observed ones are sure."""
+        """Return the diagnostics of every variable of the original graph; observed ones are
+        certain.
+        """
         found = solution.diagnostics
         if "rhat" in found:
             sure = {"rhat": 1.0, "ess": float(found["draws"] * found["chains"])}
@@ -114,7 +115,7 @@ class Gibbs(Method):
 
 
 def conditional(graph: FactorGraph, variable: int, state: Ints) -> Array:
-    """p(x_variable | the rest of `state`): what a Gibbs update draws from.
+    """Return p(x_variable | the rest of `state`), the distribution of a Gibbs update.
 
     >>> pair = FactorGraph([2, 2], [((0, 1), [[1, 2], [3, 4]])])
     >>> conditional(pair, 0, np.array([0, 0])).tolist()
@@ -140,9 +141,9 @@ def conditional(graph: FactorGraph, variable: int, state: Ints) -> Array:
 
 
 def colouring(graph: FactorGraph) -> Ints:
-    """A colour for each variable, different for variables that share a factor.
+    """Return a colour for each variable, different for variables that share a factor.
 
-    Greedy in breadth-first order, which needs no more than two colours wherever two are enough.
+    The colouring is greedy in breadth-first order, which uses two colours if two are enough.
     Variables of one colour are independent given the rest, so a sweep colour by colour could
     update each colour at once.
 
@@ -165,7 +166,7 @@ def colouring(graph: FactorGraph) -> Ints:
 
 
 class _Chains:
-    """All chains of one run: where they are and what has been kept of them."""
+    """All chains of one run: their states and records."""
 
     def __init__(self, method: Gibbs, graph: FactorGraph, run: MethodRun) -> None:
         self.method = method
@@ -185,11 +186,13 @@ class _Chains:
 
     @property
     def kept(self) -> int:
-        """Sweeps kept so far."""
+        """Number of recorded sweeps so far."""
         return int(self.sweeper.kept[0])
 
     def _lengths(self) -> tuple[int, int]:
-        """Sweeps to throw away and to keep, both cut alike by a budget of iterations."""
+        """Return the numbers of discarded and recorded sweeps, both reduced in proportion by a
+        budget of iterations.
+        """
         wanted = self.method.burn_in + self.method.sweeps
         allowed = self.run.clock.iterations(wanted)
         burn_in = self.method.burn_in * allowed // wanted
@@ -200,7 +203,7 @@ class _Chains:
         a_draw = self.graph.n_variables * self.method.chains * _state_type(self.graph).itemsize
         if self.method.thin is not None:
             budget.require_bytes(
-                a_draw * (self.sweeps // self.method.thin), "keeping the draws", "raise thin"
+                a_draw * (self.sweeps // self.method.thin), "storing the draws", "raise thin"
             )
             return min(self.method.thin, self.sweeps)
         memory = min(_MOST_BYTES, budget.bytes // 4 if budget.bytes is not None else _MOST_BYTES)
@@ -208,7 +211,7 @@ class _Chains:
         return -(-self.sweeps // draws)
 
     def _starts(self, flat: GraphArrays) -> Ints:
-        """One state of positive weight for each chain, as different as can be."""
+        """Return one state of positive weight for each chain, as different as possible."""
         rng = seeds.generator(np.random.SeedSequence([self.method.seed, 1]))
         shape = (self.graph.n_variables, self.method.chains)
         if np.all(flat.log_tables > -np.inf):
@@ -232,7 +235,7 @@ class _Chains:
         return states
 
     def step(self, state: Iterations) -> Step | None:
-        """Burn in, then keep, by a chunk of sweeps."""
+        """Make a chunk of sweeps: burn-in first, then recorded sweeps."""
         updates = self.graph.n_variables * self.method.chains
         chunk = max(1, int(_CHUNK_UPDATES / updates))
         if self.burned < self.burn_in:
@@ -249,14 +252,14 @@ class _Chains:
     # ------------------------------------------------------------------ answer
 
     def solution(self) -> Solution:
-        """What the sweeps so far say."""
+        """Return the solution from the sweeps so far."""
         method = self.method
         if self.kept < self.sweeps:
             self.warnings.append(
-                f"cut short after {self.burned + self.kept} of {self.burn_in + self.sweeps} sweeps"
-                + ("" if self.kept else ", during burn-in: the marginals say little")
+                f"stopped after {self.burned + self.kept} of {self.burn_in + self.sweeps} sweeps"
+                + ("" if self.kept else ", during burn-in: the marginals are not reliable")
             )
-        if self.kept < self.thin:  # even a run cut short records one state, so has an answer
+        if self.kept < self.thin:  # even an interrupted run records one state, so it has a result
             self.sweeper.sample(self.thin - self.kept, self.thin)
         rhat, ess = self._diagnose()
         agree = rhat is not None and float(rhat.max()) <= method.rhat
@@ -288,7 +291,7 @@ class _Chains:
         )
 
     def _best(self) -> tuple[Ints, float]:
-        """The recorded state of largest weight and its log-weight."""
+        """Return the recorded state of largest weight and its log-weight."""
         scores = self.sweeper.scores[: self.kept // self.thin]
         number, chain = np.unravel_index(int(scores.argmax()), scores.shape)
         state = self._draws[number, :, chain].astype(np.int64)

@@ -1,13 +1,14 @@
 """Iterative scaling: inference inside, tilts of observed variables outside.
 
-The generalised posterior Q nearest to the model P that has given marginals o_i on some variables
-is P times a tilt exp lambda_i(x_i) of each of them. Its dual,
+The generalised posterior Q closest to the model P, with given marginals o_i on some variables, is P
+times a tilt exp lambda_i(x_i) of each of them. Its dual,
 
     D(lambda) = sum_i sum_x o_i(x) lambda_i(x) - log Z(lambda) + log Z(0),
 
 is concave with maximum KL(Q || P); its gradient is o_i - Q(x_i). Scaling one variable at a time
-(IS) or all by a fraction (GIS) raises it. What gives Q(x_i) can be exchanged: a junction tree is
-exact, belief propagation makes it the Bethe approximation, anything else is at the user's risk.
+(IS) or all by a fraction (GIS) increases it. The inference of Q(x_i) is interchangeable: a junction
+tree is exact, belief propagation gives the Bethe approximation, and other methods have no
+guarantee.
 
 Reference: TEH-E8, TEH-I12, TEH-M24.
 """
@@ -22,8 +23,8 @@ from kikuchi.engines.engine import Engine
 from kikuchi.engines.loops.iterate import iterate
 from kikuchi.engines.loops.state import Iterations
 from kikuchi.engines.run import MethodRun, Solution
-from kikuchi.engines.trees.exact import ExactEngine
 from kikuchi.engines.trees.plan import make_plan, unconditioned
+from kikuchi.engines.trees.tree import Tree
 from kikuchi.graphs.elimination import Order
 from kikuchi.graphs.factor_graph import FactorGraph
 from kikuchi.methods.method import ObservedMarginalsMethod, option
@@ -31,7 +32,7 @@ from kikuchi.methods.method import ObservedMarginalsMethod, option
 
 @dataclass(frozen=True)
 class _ExactScaling(ObservedMarginalsMethod):
-    """What `is` and `gis` share: a junction tree that is planned once."""
+    """Base class of `is` and `gis`: a junction tree that is planned once."""
 
     objective_name: ClassVar[str] = "minus the dual value"
     exactness = "always"
@@ -39,14 +40,17 @@ class _ExactScaling(ObservedMarginalsMethod):
     needs_junction_tree: ClassVar[bool] = True
     edge_bytes: ClassVar[int] = 110
 
-    tol: float = option(1e-9, "largest distance of a marginal from its target", above=0)
-    max_iter: int = option(10000, "most scalings or steps", low=1)
+    tol: float = option(1e-9, "stop when no marginal is further than this from its target", above=0)
+    max_iter: int = option(10000, "maximum number of scalings or steps", low=1)
     order: Order = option("min-fill", "elimination order of the junction tree")
-    seed: int | None = option(None, "random ties in the elimination order", low=0)
+    seed: int | None = option(
+        None, "seed of random ties in the elimination order; none: no random ties", low=0
+    )
 
     def _solve(self, graph: FactorGraph, run: MethodRun) -> Solution:
         tilted = unconditioned(with_tilts(graph, run.targets))
-        engine = ExactEngine(make_plan(tilted, self.order, self.seed, run.clock), run.clock)
+        plan = make_plan(tilted, self.order, self.seed, run.clock)
+        engine = Tree(plan, run.clock, reuse=True)
         ascent = self._ascent(engine, graph, run)
         ended = iterate(ascent.step, Iterations(), run, tol=self.tol, limit=self.max_iter)
         solution = ascent.solution(run, ended.iterations, ended.converged)
@@ -65,9 +69,9 @@ class IterativeScaling(_ExactScaling):
     The dual is maximised until no marginal is further than `tol` from its target. The default
     `solver=lbfgs` moves all tilts at once by a quasi-Newton method; with `solver=scaling` one
     iteration scales one observed variable, lambda_i += log o_i - log Q(x_i): the algorithm of the
-    thesis, which takes thousands of runs of the junction tree where weights are strong. Either way
-    the dual rises, and the trace of minus the dual falls, in every iteration. `log_z` is
-    log Z - KL(Q || P), minus the least free energy under the constraints; `diagnostics` has the KL
+    thesis, which takes thousands of junction tree runs if weights are strong. In both cases the
+    dual increases, and the trace of minus the dual decreases, in every iteration. `log_z` is log Z
+    - KL(Q || P), minus the minimum free energy under the constraints; `diagnostics` contains the KL
     and the log-tilts (largest entry 0). Without observed marginals this is the method `jt`.
 
     >>> import kikuchi as kk
@@ -80,7 +84,7 @@ class IterativeScaling(_ExactScaling):
     name: ClassVar[str] = "is"
 
     solver: Literal["lbfgs", "scaling"] = option(
-        "lbfgs", "how the dual is maximised: all tilts at once, or one variable after the other"
+        "lbfgs", "maximise the dual over all tilts at once, or one variable after the other"
     )
 
     def _ascent(self, engine: Engine, graph: FactorGraph, run: MethodRun) -> DualAscent:

@@ -1,6 +1,6 @@
 """Exact inference on a junction tree.
 
-The engine `trees` plans, propagates and reads; this module holds the options of the method.
+The engine `trees` does the work; this module contains the options of the method.
 
 Reference: HOJ-I3 to I5, HOJ-I4, HOJ-I5, HOJ-M3, LIU-I1, TEH-I2.
 """
@@ -17,12 +17,6 @@ from kikuchi.engines.response.linear_response import clamped_covariance
 from kikuchi.engines.run import Covariance, MethodRun, Solution
 from kikuchi.engines.small_work import SMALL
 from kikuchi.engines.trees.calibrated import tree_joint
-from kikuchi.engines.trees.engine import (
-    Report,
-    Watch,
-    propagate,
-)
-from kikuchi.engines.trees.exact import ExactEngine
 from kikuchi.engines.trees.plan import (
     Architecture,
     Mode,
@@ -33,16 +27,18 @@ from kikuchi.engines.trees.plan import (
     unconditioned,
     variable_targets,
 )
+from kikuchi.engines.trees.propagation import Report, Watch
+from kikuchi.engines.trees.tree import Tree, all_or_nothing
 from kikuchi.graphs.factor_graph import FactorGraph
 from kikuchi.methods.method import EngineMethod, option
 
 
 @dataclass(frozen=True)
 class JunctionTree(EngineMethod):
-    """Exact marginals and log Z, or with `mode="max"` the most probable state.
+    """Junction tree: exact marginals and log Z, or with `mode="max"` the most probable state.
 
-    In `max` mode there are `max_marginals`, max_{x without i} p(x), each scaled to sum to 1, in
-    place of marginals and factor beliefs; `state` is the most probable state and `score` its
+    In `max` mode there are `max_marginals`, max_{x without i} p(x), each scaled to sum to 1,
+    instead of marginals and factor beliefs; `state` is the most probable state and `score` its
     log-weight, a lower bound on log Z.
 
     >>> import kikuchi as kk
@@ -65,10 +61,12 @@ class JunctionTree(EngineMethod):
 
     order: PlanOrder = option("cheapest", "elimination order: the best of many, or one greedy rule")
     propagation: Architecture = option(
-        "shafer-shenoy", "shafer-shenoy holds separators only, hugin holds cliques and divides"
+        "shafer-shenoy", "shafer-shenoy stores only separators, hugin stores cliques and divides"
     )
     mode: Mode = option("sum", "sum for marginals, max for the most probable state")
-    seed: int | None = option(None, "random ties in the elimination order", low=0)
+    seed: int | None = option(
+        None, "seed of random ties in the elimination order; none: no random ties", low=0
+    )
 
     @property
     def gives_marginals(self) -> bool:
@@ -84,22 +82,23 @@ class JunctionTree(EngineMethod):
 
     def settled(
         self, graph: FactorGraph, run: MethodRun, prepared: TreePlan | None = None
-    ) -> tuple[ExactEngine, Ended]:
-        """Both passes, with the tables of the cliques kept."""
+    ) -> tuple[Tree, Ended]:
+        """Run both passes and store the tables of the cliques."""
         plan = replace(prepared or self.prepared(graph, run), conditioned=unconditioned(graph))
-        return ExactEngine(plan, run.clock, "hugin"), Ended(1, True, 0.0)
+        return Tree(plan, run.clock, "hugin"), Ended(1, True, 0.0)
 
     def solve_planned(
         self, tree_plan: TreePlan, run: MethodRun, *, foresee: bool = False
     ) -> Solution:
-        """Solve the graph of the plan `tree_plan` that was made already, within the limits of the
-        `run`; with `foresee` it gives up as soon as the pace says that the time will not suffice.
+        """Solve the graph of an existing plan `tree_plan` within the limits of the `run`; with
+        `foresee` it stops as soon as the measured speed shows that the time will not suffice.
         """
         graph = tree_plan.graph
         watch = Watch(run.clock, _reporter(run), foresee)
-        tree = propagate(
-            tree_plan, variable_targets, watch, mode=self.mode, propagation=self.propagation
-        )
+        with all_or_nothing(watch):
+            tree = Tree(tree_plan, run.clock, self.propagation).run(
+                variable_targets, watch, mode=self.mode
+            )
         score = None
         if tree.state is not None:
             score = float(graph.log_score(tree.state)) - graph.log_constant
@@ -128,7 +127,9 @@ class JunctionTree(EngineMethod):
         )
 
     def _covariance_of(self, graph: FactorGraph, marginals: Array, run: MethodRun) -> Covariance:
-        """Covariances by one run for each state of the variables asked for, less one of each."""
+        """Return covariances by one run for each state of the requested variables, minus one per
+        variable.
+        """
         unhurried = Budget(bytes=run.clock.budget.bytes)
 
         def given(variable: int, state: int) -> Array:
@@ -138,14 +139,14 @@ class JunctionTree(EngineMethod):
         return lambda variables: clamped_covariance(graph, marginals, given, variables)
 
     def _factor_tables(self, tree_plan: TreePlan, budget: Budget) -> Array:
-        """Beliefs of all factors by a second run: none of its tables were kept."""
-        unhurried = Budget(bytes=budget.bytes)
-        watch = Watch(unhurried.start())
-        return propagate(tree_plan, factor_targets, watch, propagation=self.propagation).out
+        """Return beliefs of all factors by a second run, since no tables were stored."""
+        watch = Watch(Budget(bytes=budget.bytes).start())
+        with all_or_nothing(watch):
+            return Tree(tree_plan, watch.clock, self.propagation).run(factor_targets, watch).out
 
 
 def _reporter(run: MethodRun) -> Report:
-    """Tell the progress a few times a second at most."""
+    """Return a function that reports progress at most a few times per second."""
     last = 0.0
 
     def report(done: int, total: int) -> None:

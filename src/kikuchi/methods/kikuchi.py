@@ -1,4 +1,4 @@
-"""Minimise a Kikuchi free energy, convergently.
+"""Convergent minimisation of a Kikuchi free energy.
 
 Reference: LIU-D7, LIU-I14, LIU-I14b, TEH-M27.
 """
@@ -24,13 +24,13 @@ _ADVICE = "more iterations or seconds, or smaller regions"
 
 @dataclass(frozen=True)
 class Kikuchi(EngineMethod):
-    """Minimum of the region free energy, where generalised BP may diverge.
+    """Convergent minimisation of the region free energy, for which generalised BP may diverge.
 
     `solver=double-loop` bounds the concave entropies by their tangents and minimises the convex
-    rest by scaling roots to agreement (concave-convex procedure); the inner loop grows by itself
-    when the outer one stalls, and with an inner loop run to its end the free energy never rises.
-    `solver=penalty` minimises over free tables of the roots with a penalty on disagreement that
-    grows in steps; it ends with a small disagreement left.
+    rest by scaling the roots until they agree (concave-convex procedure). The inner loop is
+    extended automatically when the outer one stalls; if the inner loop converges, the free energy
+    never increases. `solver=penalty` minimises over free tables of the roots with a penalty on
+    disagreement that increases in steps; a small disagreement remains.
 
     >>> import kikuchi as kk
     >>> grid = kk.grid(4, 4, seed=1)
@@ -46,11 +46,17 @@ class Kikuchi(EngineMethod):
     exactness = "forests"
     takes_start: ClassVar[bool] = True
 
-    regions: str = option("auto", "which regions; `kikuchi regions --help` lists them")
-    solver: Literal["double-loop", "penalty"] = option("double-loop", "how it is minimised")
-    inner: int = option(1, "scaling sweeps in each outer step; grows when progress stops", low=1)
-    tol: float = option(1e-9, "largest change of a belief to stop at; 0 runs on", low=0)
-    max_iter: int = option(5000, "most outer steps, or gradient steps for penalty", low=1)
+    regions: str = option("auto", "choice of regions; `kikuchi regions --help` lists them")
+    solver: Literal["double-loop", "penalty"] = option(
+        "double-loop", "algorithm of the minimisation"
+    )
+    inner: int = option(
+        1, "scaling sweeps in each outer step; increases when progress stops", low=1
+    )
+    tol: float = option(1e-9, "stop when no belief changes by more than this; 0: never", low=0)
+    max_iter: int = option(
+        5000, "maximum number of outer steps, or of gradient steps for penalty", low=1
+    )
 
     def _solve(self, graph: FactorGraph, run: MethodRun) -> Solution:
         if self.solver == "penalty":
@@ -61,17 +67,19 @@ class Kikuchi(EngineMethod):
         return solution
 
     def prepared(self, graph: FactorGraph, run: MethodRun) -> None:
-        """Nothing; but a run with a penalty has no engine that comes to rest."""
+        """Return None; a run with a penalty raises an error, since its engine has no stationary
+        point.
+        """
         if self.solver == "penalty":
             raise MethodError(
-                "kikuchi:solver=penalty ends with regions that disagree a little, which is no "
+                "kikuchi:solver=penalty ends with a small disagreement of regions, which is not a "
                 "stationary point and has no implicit gradient; use solver=double-loop"
             )
 
     def settled(
         self, graph: FactorGraph, run: MethodRun, prepared: None = None
     ) -> tuple[MinimisedRegions, Ended]:
-        """The engine at the minimum that the double loop finds."""
+        """Return the engine at the minimum found by the double loop."""
         beliefs = region_beliefs(graph, self.regions, run)
         engine = MinimisedRegions(beliefs, inner=self.inner, tol=self.tol)
         start_regions(engine, run)

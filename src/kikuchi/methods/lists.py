@@ -1,4 +1,4 @@
-"""Options that are lists, as texts: one grammar for all of them.
+"""Options that are lists, in specification strings: one grammar for all of them.
 
 Items are separated by `/` and the numbers of an item by `+`: `0.5/0.7/1` are numbers of factors,
 `0+4/2` sets of variables, `0:0.2+0.8/3:0.6+0.4` distributions of variables.
@@ -20,7 +20,8 @@ _LONGEST_TEXT = 200
 
 
 def numbers_text(method: str, name: str, value: Any, words: Sequence[str] = ()) -> str:
-    """An option that is one of `words`, a number, or one number for each factor, as a text.
+    """Return an option that is one of `words`, a number, or one number for each factor, as a
+    string.
 
     >>> numbers_text("alpha", "alpha", [0.5, 1])
     '0.5/1'
@@ -43,7 +44,7 @@ def numbers_text(method: str, name: str, value: Any, words: Sequence[str] = ()) 
 
 
 def numbers_of(method: str, name: str, text: str, run: MethodRun) -> Array:
-    """The numbers of such a text, one for each factor that evidence has left."""
+    """Parse the numbers of such a string, one for each factor of the reduced graph."""
     numbers = np.array([float(part) for part in text.split("/")])
     assert run.reduced is not None
     if numbers.size == 1:
@@ -57,12 +58,12 @@ def numbers_of(method: str, name: str, text: str, run: MethodRun) -> Array:
 
 
 def shortened(text: str) -> str:
-    """A text of bounded length."""
+    """Shorten a string to a bounded length."""
     return text if len(text) <= _LONGEST_TEXT else text[: _LONGEST_TEXT - 3] + "..."
 
 
 def sets_text(value: Any, words: Sequence[str] = ()) -> str | None:
-    """Sets of variable numbers, or one of `words`, as a text; None if it is neither.
+    """Return sets of variable numbers, or one of `words`, as a string; None if it is neither.
 
     >>> sets_text([[0, 4], [2]]), sets_text("0 + 4/2"), sets_text("greedy", ["greedy"])
     ('0+4/2', '0+4/2', 'greedy')
@@ -85,7 +86,7 @@ def sets_text(value: Any, words: Sequence[str] = ()) -> str | None:
 
 
 def sets_of(text: str) -> list[list[int]]:
-    """The sets of such a text.
+    """Parse the sets of such a string.
 
     >>> sets_of("0+4/2")
     [[0, 4], [2]]
@@ -94,8 +95,8 @@ def sets_of(text: str) -> list[list[int]]:
 
 
 def distributions_text(value: Any) -> str | None:
-    """Weights of the states of some variables, as a text; `none` if there are none, None if it
-    cannot be read.
+    """Return weights of the states of some variables as a string; `none` if there are none, None if
+    they are invalid.
 
     >>> distributions_text({0: [0.2, 0.8]}), distributions_text(None)
     ('0:0.2+0.8', 'none')
@@ -120,7 +121,7 @@ def distributions_text(value: Any) -> str | None:
 
 
 def distributions_of(text: str) -> dict[int, list[float]]:
-    """The weights of such a text, by variable."""
+    """Parse the weights of such a string, by variable."""
     rows = {}
     for part in text.split("/"):
         variable, _, weights = part.partition(":")
@@ -129,5 +130,5 @@ def distributions_of(text: str) -> dict[int, list[float]]:
 
 
 def _unsigned(value: float) -> str:
-    """A number without a + in its exponent, which separates weights."""
+    """Write a number without a + in its exponent, since + separates weights."""
     return repr(value).replace("e+", "e")

@@ -1,4 +1,4 @@
-"""Loopy iterative scaling: belief propagation that meets observed marginals.
+"""Loopy iterative scaling: belief propagation with observed marginals.
 
 Reference: TEH-I14, TEH-M23, TEH-M24.
 """
@@ -29,17 +29,17 @@ from kikuchi.methods.method import ObservedMarginalsMethod, more_damping, option
 class LoopyScaling(ObservedMarginalsMethod):
     """Loopy iterative scaling: BP with observed marginals.
 
-    Looks for a stationary point of the Bethe free energy among beliefs that agree with each other
-    and with the observed marginals. A variable without one sends what belief
-    propagation sends; one with observed marginal o sends each factor o divided by that factor's own
-    message. Exact on forests; without observed marginals it is loopy belief propagation.
+    Seeks a stationary point of the Bethe free energy among beliefs that agree with each other and
+    with the observed marginals. An unobserved variable sends the messages of belief propagation;
+    one with observed marginal o sends each factor o divided by that factor's own message. Exact on
+    forests; without observed marginals it is loopy belief propagation.
 
     `log_z` is minus the Bethe free energy of the beliefs: on a forest log Z - KL(Q || P), where Q
-    is the distribution nearest to the model P that has the observed marginals. `damping` is the
-    weight on the old message (thesis eq. 5.28 weighs the new one); with `damping_end` it moves
-    there linearly over `anneal` iterations. Nothing guarantees convergence: scaling acts on
-    marginals that have not converged. Method `ups` finds the same points and always converges.
-    `diagnostics["tilts"]` holds the log-tilts of the observed variables (largest entry 0).
+    is the distribution closest to the model P with the observed marginals. `damping` is the weight
+    on the old message (in thesis eq. 5.28, that on the new one); with `damping_end` it changes
+    linearly to that value over `anneal` iterations. Convergence is not guaranteed, since scaling
+    uses marginals that have not converged. Method `ups` finds the same points and always converges.
+    `diagnostics["tilts"]` contains the log-tilts of the observed variables (largest entry 0).
 
     >>> import kikuchi as kk
     >>> chain = kk.boltzmann_graph({(0, 1): 1.0, (1, 2): -2.0}, [0.5, -0.3, 0.2])
@@ -65,9 +65,9 @@ class LoopyScaling(ObservedMarginalsMethod):
     damping_end: float | None = option(
         None, "weight on the old message after `anneal` iterations", low=0, below=1
     )
-    anneal: int = option(2000, "iterations over which damping moves to damping_end", low=1)
-    tol: float = option(1e-10, "largest change of a message to stop at; 0 runs on", low=0)
-    max_iter: int = option(2000, "most sweeps over all messages", low=1)
+    anneal: int = option(2000, "iterations over which damping changes to damping_end", low=1)
+    tol: float = option(1e-10, "stop when no message changes by more than this; 0: never", low=0)
+    max_iter: int = option(2000, "maximum number of sweeps over all messages", low=1)
     trace_energy: bool = option(False, "also record the Bethe log Z at every step")
 
     def _solve(self, graph: FactorGraph, run: MethodRun) -> Solution:
@@ -103,6 +103,8 @@ class LoopyScaling(ObservedMarginalsMethod):
 
 
 def _changing_messages(graph: FactorGraph) -> int:
-    """Messages that one sweep computes: those of factors over several variables."""
+    """Return the number of messages that one sweep computes: those of factors over several
+    variables.
+    """
     orders = np.diff(graph.scope_offsets)
     return int(orders[orders > 1].sum())

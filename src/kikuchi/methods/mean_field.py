@@ -4,8 +4,8 @@ The trial distribution is q(x) = prod_i q_i(x_i); by Jensen
 
     log Z >= L(q) = sum_a E_q[log phi_a(x_a)] + sum_i H(q_i),      log Z - L(q) = KL(q || p).
 
-With the others held, L is largest at q_i(x_i) proportional to exp(sum_a E_q[log phi_a | x_i]).
-Variables are set to that optimum one after the other, so L never falls.
+With the others fixed, L is maximal at q_i(x_i) proportional to exp(sum_a E_q[log phi_a | x_i]).
+Variables are set to this optimum one after the other, so L never decreases.
 
 Reference: HOJ-I9, LAW-I4, LIU-D3, LIU-D4, LIU-I2, TEH-I5.
 """
@@ -37,10 +37,12 @@ from kikuchi.graphs.factor_graph import FactorGraph
 from kikuchi.graphs.graph_arrays import GraphArrays, flatten
 from kikuchi.methods.method import EngineMethod, option
 
-_FLOORS = tuple(2.0**k for k in range(7))  # how far below a table's least entry a zero is put
+_FLOORS = tuple(
+    2.0**k for k in range(7)
+)  # distance of a zero below the least entry of its table, on the log scale
 _SWEEPS_PER_FLOOR = 10
 _FLOOR_TOL = 1e-3
-_SINGLE_SWEEPS = 16  # recorded one by one before sweeps go in chunks
+_SINGLE_SWEEPS = 16  # sweeps recorded one by one before they run in chunks
 _LEAST_START = 1e-12  # probability of a state in a given start
 _CHUNK_WORK = 4e6  # elementary steps of a chunk: a few milliseconds
 
@@ -51,13 +53,13 @@ class MeanField(EngineMethod):
 
     `log_z` and `log_z_lower` are the bound
     L(q), evaluated on the tables as given. The first start is uniform, the others are random;
-    the best bound is answered. In a model with symmetries the uniform start can be a saddle that
-    no update leaves: the random starts are there for that. Annealing maximises
-    sum_a E_q[log phi_a] + T H(q) with T falling to 1 before the ascent proper.
+    the best bound is returned. In a model with symmetries the uniform start can be a saddle point
+    that no update leaves, hence the random starts. Annealing maximises sum_a E_q[log phi_a] + T
+    H(q) with T decreasing to 1 before the ascent.
 
-    Zeros in tables: the bound is finite only if no forbidden entry has probability. Each start
-    first treats log 0 as a floor that sinks, then keeps a box of states that holds no forbidden
-    entry (the likeliest states first), and from there updates with the true tables.
+    Zeros in tables: the bound is finite only if no forbidden entry has positive probability. Each
+    start first replaces log 0 by a decreasing floor, then restricts the states to a product set
+    without forbidden entries (the most likely states first), and then updates with the true tables.
 
     >>> import kikuchi as kk
     >>> pair = kk.FactorGraph([2, 2], [((0, 1), [[3, 1], [1, 3]]), ((0,), [1, 2])])
@@ -75,10 +77,12 @@ class MeanField(EngineMethod):
 
     order: Literal["given", "random"] = option("given", "order of the updates in a sweep")
     restarts: int = option(4, "random starts after the uniform one; the best bound wins", low=0)
-    anneal_from: float = option(1.0, "temperature at which each start begins", low=1.0)
-    anneal_sweeps: int = option(20, "sweeps in which the temperature falls to 1", low=1)
-    tol: float = option(1e-9, "stop when no probability moves more than this in a sweep", low=0.0)
-    max_iter: int = option(1000, "sweeps at most of each start", low=1)
+    anneal_from: float = option(1.0, "initial temperature of each start", low=1.0)
+    anneal_sweeps: int = option(20, "sweeps in which the temperature decreases to 1", low=1)
+    tol: float = option(
+        1e-9, "stop when no probability changes by more than this in a sweep", low=0.0
+    )
+    max_iter: int = option(1000, "maximum number of sweeps of each start", low=1)
     seed: int = option(0, "seed of the random starts and orders", low=0)
 
     def _solve(self, graph: FactorGraph, run: MethodRun) -> Solution:
@@ -89,7 +93,7 @@ class MeanField(EngineMethod):
     def settled(
         self, graph: FactorGraph, run: MethodRun, prepared: None = None
     ) -> tuple[ProductDistribution, Ended]:
-        """The best product distribution of all starts."""
+        """Return the best product distribution of all starts."""
         ascent = MeanFieldAscent(self, graph, run)
         ascent.from_all_starts()
         best = ascent.best
@@ -98,7 +102,7 @@ class MeanField(EngineMethod):
 
 
 class MeanFieldAscent(MultiStartAscent):
-    """All starts of one run, and the local optima that they led to."""
+    """All starts of one run, and their local optima."""
 
     def __init__(self, method: MeanField, graph: FactorGraph, run: MethodRun) -> None:
         super().__init__(method.seed, run)
@@ -126,7 +130,7 @@ class MeanFieldAscent(MultiStartAscent):
 
     @property
     def n_starts(self) -> int:
-        """Number of ascents: one from a given start, else a uniform and the random ones."""
+        """Number of ascents: one from a given start, else the uniform and the random ones."""
         return self.method.restarts + 1 if self.run.start is None else 1
 
     def from_start(self, number: int) -> None:
@@ -148,7 +152,7 @@ class MeanFieldAscent(MultiStartAscent):
         self.end_here(converged)
 
     def end_here(self, converged: bool = False) -> None:
-        """Take the current distribution as where this start ended."""
+        """Record the current distribution as the end of this start."""
         q = self.engine.q()
         residual = self.run.trace.last_residual
         self.optima.append(LocalOptimum(self.bound_of(q), q, converged, residual))
@@ -168,7 +172,9 @@ class MeanFieldAscent(MultiStartAscent):
         return len(self._temperatures) + floors
 
     def _preparation(self) -> Callable[[Iterations], Step | None]:
-        """The step of annealing and of sinking floors. No bound is recorded: it may fall here."""
+        """Make a step of annealing with decreasing floors. No bound is recorded, since it may
+        decrease here.
+        """
         engine, taken = self.engine, 0
         temperatures = self._temperatures.tolist()
         floors = list(_FLOORS) if self.constraints.any else []
@@ -196,7 +202,7 @@ class MeanFieldAscent(MultiStartAscent):
         return step
 
     def _enter_box(self) -> bool:
-        """Move q onto states without a forbidden entry between them; False if none was found."""
+        """Restrict q to a product set without forbidden entries; return False if none was found."""
         self.engine.use_tables(self.flat)
         q = self.engine.q()
         box = self.constraints.box(q)
@@ -212,13 +218,13 @@ class MeanFieldAscent(MultiStartAscent):
         return True
 
     def _ascent(self) -> Callable[[Iterations], Step]:
-        """Sweeps at temperature 1 with the true tables: the bound never falls."""
+        """Sweep at temperature 1 with the true tables, so that the bound never decreases."""
         first = self.done
 
         def step(state: Iterations) -> Step:
             taken = state.done - first
             left = self.method.max_iter - taken
-            # sweeps that the preparation left over may be taken too: the run knows the limit
+            # sweeps not used by the preparation are also available: the run enforces the limit
             many = 1 if taken < _SINGLE_SWEEPS else max(1, min(left, self._chunk))
             sweeps, change = self.engine.sweeps(self._order(), np.ones(many), self.method.tol)
             self.done = state.done = state.done + sweeps
@@ -259,7 +265,7 @@ class MeanFieldAscent(MultiStartAscent):
         return ProductDistribution(self.graph, optimum.beliefs)
 
     def solution(self) -> Solution:
-        """The best local optimum as an answer."""
+        """Return the best local optimum as a solution."""
         constant, best = self.graph.log_constant, self.best
         number = int(np.argmax([optimum.bound for optimum in self.optima]))
         bound = best.bound if best.bound > -math.inf else None
@@ -284,7 +290,7 @@ class MeanFieldAscent(MultiStartAscent):
         )
 
     def why_stopped(self, best: LocalOptimum) -> str:
-        """Why the run ended, if `best` is its answer."""
+        """Return why the run ended, if `best` is its result."""
         if self.run.stopped in ("seconds", "interrupted"):
             return self.run.stopped
         if len(self.optima) >= self.n_starts:
@@ -300,7 +306,7 @@ class MeanFieldAscent(MultiStartAscent):
             )
         elif not best.converged and not self.must_end:
             warnings.append(
-                f"mean field still moved by {best.residual:.1e} after {self.method.max_iter} "
+                f"mean field still changed by {best.residual:.1e} after {self.method.max_iter} "
                 "sweeps; the bound holds, but raise max_iter for a better one"
             )
         if len(self.optima) < self.n_starts:
@@ -309,7 +315,9 @@ class MeanFieldAscent(MultiStartAscent):
 
 
 def _floored(flat: GraphArrays, depth: float) -> GraphArrays:
-    """Zeros put `depth` below the least positive entry of their table, on the log scale."""
+    """Return log-tables with zeros replaced by values `depth` below the least positive entry of
+    their table.
+    """
     finite = np.where(np.isfinite(flat.log_tables), flat.log_tables, np.inf)
     least = np.minimum.reduceat(finite, flat.table_offsets[:-1])
     floors = np.repeat(least - depth, np.diff(flat.table_offsets))

@@ -1,8 +1,8 @@
-"""`Method`: what every inference method shares, so that a new one writes only its own mathematics.
+"""`Method`: the base class of inference methods.
 
-A method is a frozen dataclass of options. `Method.run` does what is the same for all: it checks the
-evidence, reduces the graph by it, watches the budget, and carries the answer back to the
-variables of the original graph. A new method gives its options and `_solve`.
+A method is a frozen dataclass of options. `Method.run` contains the common steps: it checks the
+evidence, reduces the graph by it, enforces the budget, and maps the result back to the variables of
+the original graph. A new method defines its options and `_solve`.
 
 Reference: LIU-M4, TEH-M24.
 """
@@ -35,8 +35,8 @@ from kikuchi.engines.response.linear_response import product_covariance
 from kikuchi.engines.run import Covariance, Joint, MethodRun, Solution
 from kikuchi.engines.small_work import SMALL_FOR_MANY_SWEEPS, loops_for
 from kikuchi.engines.start import Start
-from kikuchi.graphs.conditioned import Conditioned, expand_factors
-from kikuchi.graphs.factor_graph import Evidence, FactorGraph
+from kikuchi.graphs.conditioned import expand_factors, expand_marginals, expand_states
+from kikuchi.graphs.factor_graph import Conditioned, Evidence, FactorGraph
 from kikuchi.graphs.graph_arrays import flatten
 from kikuchi.methods.beliefs import Beliefs
 from kikuchi.methods.names import METHODS
@@ -52,50 +52,51 @@ P = ParamSpec("P")
 T = TypeVar("T")
 
 _LOG = logger("methods")
-_READINGS_BEFORE = 1.5  # times as long as reading the answer is what comes before, unless stated
-_SHORT = 0.05  # seconds of reading that do not matter
-_FEW_BYTES = 20_000_000  # that do not matter beside those of the process itself
+_READINGS_BEFORE = 1.5  # default ratio of the set-up to the time for reading off the result
+_SHORT = 0.05  # negligible seconds for reading off the result
+_FEW_BYTES = 20_000_000  # negligible compared with the memory of the process itself
 _CHEAP, _CHEAP_FOR_MARGINALS = ("bp", "mf"), ("loopy-is", "is-bp")  # methods for large graphs
-_SLACK = 1e-6  # of log Z, or nats: an estimate may leave its bounds by so much
-_COVARIANCE_COPIES = 4  # the matrix itself and what it is made from
+_SLACK = 1e-6  # relative to log Z, or nats: tolerance of an estimate outside its bounds
+_COVARIANCE_COPIES = 4  # the matrix itself and its intermediate arrays
 
 
 @dataclass(frozen=True)
 class Method(Configured, ABC):
-    """Base of all inference methods.
+    """Base class of all inference methods.
 
-    The class attributes say what a method needs and gives. `kikuchi info`, `auto`, the pages and
-    the documents read them; a test holds each of them against what the method does.
+    The class attributes declare the requirements and results of a method. `kikuchi info`, `auto`,
+    the report pages and the documentation use them; a test compares each of them with the behaviour
+    of the method.
 
     Attributes
     ----------
     exactness
-        Where the marginals and log Z are exact: on every model that the method takes ("always"),
-        where the budget allows ("affordable"), on graphs without cycles ("forests") or "never".
+        Models on which the marginals and log Z are exact: all supported models ("always"), those
+        within the budget ("affordable"), graphs without cycles ("forests") or none ("never").
     certifies
-        Which bounds on log Z the method proves with its default options: "lower", "upper".
+        Bounds on log Z that the method proves with its default options: "lower", "upper".
     needs_binary_pairwise, needs_positive_tables, needs_forest
-        Models that the method takes: variables of two states in factors of at most two variables,
-        tables without zeros, graphs without cycles (observed marginals cut a graph).
+        Restrictions of the supported models: variables of two states in factors of at most two
+        variables, tables without zeros, graphs without cycles (observed marginals cut cycles).
     needs_junction_tree, most_joint_states
-        Whether the tables of a junction tree must fit the memory, and over how many joint states
-        a method that enumerates them sums at most, with its default options.
+        Whether the tables of a junction tree must fit into memory, and the maximum number of joint
+        states that an enumeration sums over, with the default options.
     takes_observed_marginals, only_for_observed_marginals
         Whether evidence may be distributions, and whether the method is pointless without them.
     gives_log_z, gives_factor_beliefs, gives_covariance
-        Whether an answer holds an estimate of log Z, a belief of each factor, and covariances.
+        Whether a result contains an estimate of log Z, a belief of each factor, and covariances.
     takes_start
-        Whether a run can go on from the result of an earlier one.
+        Whether a run can continue from the result of an earlier one.
     caveat_with_zeros
-        What to beware of where tables have zeros.
+        Caveat for tables with zeros.
     edge_seconds
-        Seconds for each edge of a graph beyond the caches of a processor that it takes to read the
-        answer after the last iteration; see `least_seconds`.
+        Seconds per edge, for graphs larger than the processor caches, to read off the result after
+        the last iteration; see `least_seconds`.
     edge_setup_seconds
-        Seconds for each edge of such a graph until the first iteration has ended; None for 1.5
-        times those of reading the answer.
+        Seconds per edge of such a graph until the end of the first iteration; None for 1.5 times
+        those of reading off the result.
     edge_bytes
-        Bytes for each edge that a run adds to the memory of the process, besides two copies of all
+        Bytes per edge that a run adds to the memory of the process, besides two copies of all
         tables; see `least_bytes`.
     most_interpreted
         Table entries up to which the method runs as plain Python, without compiled loops.
@@ -127,12 +128,12 @@ class Method(Configured, ABC):
 
     @property
     def gives_marginals(self) -> bool:
-        """False where options ask for a most probable state: beliefs are then max-marginals."""
+        """False if options request a most probable state: beliefs are then max-marginals."""
         return True
 
     def least_seconds(self, graph: FactorGraph) -> float:
-        """Return the fewest seconds of a run on a large `graph`, with its set-up and the reading of
-        its result; 0 where they are too few to matter.
+        """Return the least seconds of a run on a large `graph`, including set-up and reading off
+        the result; 0 if negligible.
 
         >>> from kikuchi import grid
         >>> from kikuchi.methods import BeliefPropagation
@@ -144,12 +145,12 @@ class Method(Configured, ABC):
         return before + reading if reading > _SHORT else 0.0
 
     def _reading_seconds(self, graph: FactorGraph) -> float:
-        """Seconds that reading the answer takes after the last iteration."""
+        """Return the seconds for reading off the result after the last iteration."""
         return self.edge_seconds * graph.n_edges
 
     def least_bytes(self, graph: FactorGraph) -> int:
-        """Return the fewest bytes that a run on a large `graph` adds to the memory of the process;
-        0 where they are too few to matter.
+        """Return the least bytes that a run on a large `graph` adds to the memory of the process; 0
+        if negligible.
 
         >>> from kikuchi import grid
         >>> from kikuchi.methods import BeliefPropagation
@@ -173,8 +174,8 @@ class Method(Configured, ABC):
     ) -> Beliefs:
         """Infer the marginals of `graph` given `evidence`; the arguments are those of `infer`.
 
-        `budget`, or `seconds` and `memory`, limit the run; `progress` is told how far it is, and
-        True draws a bar. `start` is an earlier result to go on from.
+        `budget`, or `seconds` and `memory`, limit the run; `progress` is a progress callback, or
+        True for a bar. `start` is an earlier result to continue from.
         """
         allowed = limits(budget, seconds, memory)
         with loops_for(graph, self._most_interpreted(graph)), shown(progress, self.text) as report:
@@ -184,7 +185,9 @@ class Method(Configured, ABC):
         return beliefs
 
     def _most_interpreted(self, graph: FactorGraph) -> int:
-        """Table entries up to which the method runs as plain Python on this graph."""
+        """Return the number of table entries up to which the method runs as plain Python on this
+        graph.
+        """
         return self.most_interpreted
 
     def _run(
@@ -200,7 +203,7 @@ class Method(Configured, ABC):
         if targets and not self.takes_observed_marginals:
             raise EvidenceError(
                 f"variable {graph.label(next(iter(targets)))}: method {self.name} takes observed "
-                "states, not observed marginals; `kikuchi methods` says which methods do"
+                "states, not observed marginals; `kikuchi methods` lists the methods that do"
             )
         reduced = graph.reduce(states)
         self._require_memory(reduced.graph, clock.budget, bool(targets))
@@ -216,15 +219,15 @@ class Method(Configured, ABC):
         )
         if self._certainly_exact(reduced.graph, run):
             return self._answer(reduced, self.solve(reduced.graph, run), run)
-        require_possible(reduced.graph)  # exact methods see for themselves that Z = 0
+        require_possible(reduced.graph)  # exact methods detect Z = 0 themselves
         solution = self.solve(reduced.graph, run)
         if not targets and solution.log_z is not None and reduced.graph.n_factors:
             warn_outside_bounds(reduced.graph, solution)
         return self._answer(reduced, solution, run)
 
     def _start_of(self, given: Beliefs | Start, graph: FactorGraph) -> Start | None:
-        """What a run on `graph` can go on from, in the result of an earlier run; None if that had
-        no factor left.
+        """Return the state of an earlier result from which a run on `graph` can continue; None if
+        it had no remaining factor.
         """
         if not isinstance(given, Beliefs | Start):
             raise MethodError(
@@ -233,8 +236,7 @@ class Method(Configured, ABC):
         if not self.takes_start:
             able = [name for name, cls in METHODS.items() if cls.takes_start]
             raise MethodError(
-                f"method {self.name} takes no start: leave out start=, or use one of "
-                f"{', '.join(able)}"
+                f"method {self.name} takes no start: omit start=, or use one of {', '.join(able)}"
             )
         start = given if isinstance(given, Start) else given._start
         if start is None and isinstance(given, Beliefs):
@@ -244,14 +246,14 @@ class Method(Configured, ABC):
                 return None
         if start is None:
             raise MethodError(
-                f"start: a result of {given.method} holds nothing to start from; start from one of "
+                f"start: a result of {given.method} has no state to start from; start from one of "
                 "bp, fractional, alpha, trw, gbp, kikuchi or mf"
             )
         start.require_scopes(graph)
         return start
 
     def _require_memory(self, graph: FactorGraph, budget: Budget, observed: bool) -> None:
-        """Refuse a run that does not fit the memory, before it allocates any."""
+        """Raise an error if a run does not fit into memory, before it allocates any."""
         needed = self.least_bytes(graph)
         if budget.bytes is None or needed <= budget.bytes:
             return
@@ -260,8 +262,8 @@ class Method(Configured, ABC):
         budget.require_bytes(needed, what, way_out)
 
     def _keep_time_for_the_answer(self, graph: FactorGraph, clock: Clock, observed: bool) -> None:
-        """Let the clock of a run on a large graph end before its limit, by the time that reading
-        the answer takes; refuse a run that cannot end within the limit.
+        """End the clock of a run on a large graph before its limit, by the time for reading off the
+        result; raise an error if a run cannot end within the limit.
         """
         least, seconds = self.least_seconds(graph), clock.budget.seconds
         if seconds is None or least == 0.0:
@@ -276,7 +278,9 @@ class Method(Configured, ABC):
         clock.keep_time(reading, least - reading)
 
     def _cheaper(self, graph: FactorGraph, budget: Budget, observed: bool) -> str:
-        """Methods that fit the budget, as the end of an error; `observed` are marginals."""
+        """Return the methods that fit the budget, as the end of an error message; `observed` are
+        marginals.
+        """
         able = [METHODS[name]() for name in (_CHEAP_FOR_MARGINALS if observed else _CHEAP)]
         fitting = [method.name for method in able if method._fits(graph, budget)]
         return f" or use {' or '.join(fitting)}" if fitting else ", or observe more variables"
@@ -287,13 +291,13 @@ class Method(Configured, ABC):
         return self.least_seconds(graph) <= seconds and self.least_bytes(graph) <= most
 
     def _certainly_exact(self, graph: FactorGraph, run: MethodRun) -> bool:
-        """Whether the answer on this graph will be exact, so that nothing else need check it."""
+        """Return whether the result on this graph is certainly exact, so that no other check is
+        needed.
+        """
         return self.exactness == "always"
 
     def solve(self, graph: FactorGraph, run: MethodRun) -> Solution:
-        """Solve a `graph` that evidence has reduced already, as part of the `run` of another
-        method.
-        """
+        """Solve a `graph` already reduced by evidence, as part of the `run` of another method."""
         if graph.n_factors == 0:
             return _independent(graph, run)
         with run.clock.watching():
@@ -301,7 +305,7 @@ class Method(Configured, ABC):
 
     @abstractmethod
     def _solve(self, graph: FactorGraph, run: MethodRun) -> Solution:
-        """The method itself, on a graph without evidence or single-state variables."""
+        """Solve a graph without evidence or single-state variables."""
 
     def _answer(self, reduced: Conditioned, solution: Solution, run: MethodRun) -> Beliefs:
         _check_numbers(self.text, solution)
@@ -316,7 +320,7 @@ class Method(Configured, ABC):
         return Beliefs(
             graph=graph,
             method=self.text,
-            flat_beliefs=reduced.expand_marginals(solution.marginals),
+            flat_beliefs=expand_marginals(reduced, solution.marginals),
             log_z=_shift(solution.log_z, constant),
             log_z_lower=lower,
             log_z_upper=upper,
@@ -327,7 +331,7 @@ class Method(Configured, ABC):
             trace=run.trace,
             warnings=tuple(solution.warnings),
             diagnostics=solution.diagnostics,
-            state=None if solution.state is None else reduced.expand_states(solution.state),
+            state=None if solution.state is None else expand_states(reduced, solution.state),
             score=_shift(solution.score, constant),
             max_product=not self.gives_marginals,
             evidence={v: k for v, k in reduced.observed.items() if graph.cardinalities[v] > 1},
@@ -342,13 +346,15 @@ class Method(Configured, ABC):
         )
 
     def _read_later(self, graph: FactorGraph, read: Callable[P, T]) -> Callable[P, T]:
-        """What is read off a result later runs as plain Python if the method did."""
+        """Make later reads of a result run as plain Python if the method did."""
         return partial(_read_interpreted, graph, self._most_interpreted(graph), read)
 
     def _covariance(
         self, reduced: Conditioned, solution: Solution, run: MethodRun
     ) -> Covariance | None:
-        """Covariances of the original graph, refused where memory or convergence forbid."""
+        """Return covariances of the original graph; raise an error without enough memory or
+        convergence.
+        """
         inner = solution.covariance
         if inner is None:
             return None
@@ -373,10 +379,12 @@ class Method(Configured, ABC):
 
 @dataclass(frozen=True)
 class EngineMethod(Method):
-    """Base of methods that bring one engine to rest, at a point that has a linear response."""
+    """Base class of methods that run one engine to a fixed point with a linear response."""
 
     def prepared(self, graph: FactorGraph, run: MethodRun) -> Any:
-        """Return what depends on the scopes of the `graph` alone; the `run` limits the time."""
+        """Return the preparation that depends only on the scopes of the `graph`; the `run` limits
+        the time.
+        """
         return None
 
     @abstractmethod
@@ -385,24 +393,24 @@ class EngineMethod(Method):
     ) -> tuple[Engine, Ended]:
         """Return the engine at its fixed point for the `graph`, and how the `run` ended.
 
-        `prepared` is what `prepared` returned for a graph of the same scopes, if it was asked.
+        `prepared` is the result of `prepared` for a graph with the same scopes, if available.
         """
 
 
 @dataclass(frozen=True)
 class BinaryPairwiseMethod(Method):
-    """Base of methods of positive binary pairwise models that begin at several points."""
+    """Base class of methods for positive binary pairwise models with several starts."""
 
     needs_binary_pairwise: ClassVar[bool] = True
     needs_positive_tables: ClassVar[bool] = True
 
-    restarts: int = option(2, "random starts after the first; the best end wins", low=0)
+    restarts: int = option(2, "random starts after the first; the best result is returned", low=0)
     seed: int = option(0, "seed of the random starts", low=0)
 
 
 @dataclass(frozen=True)
 class ObservedMarginalsMethod(Method):
-    """Base of the methods that are pointless without observed marginals."""
+    """Base class of methods that are only useful with observed marginals."""
 
     takes_observed_marginals: ClassVar[bool] = True
     only_for_observed_marginals: ClassVar[bool] = True
@@ -416,18 +424,18 @@ def _read_interpreted(
 
 
 def _numbers(reduced: Conditioned, variables: Iterable[int]) -> list[int]:
-    """The numbers that variables of the original graph have in the reduced one."""
+    """Return the numbers in the reduced graph of variables of the original graph."""
     asked = np.fromiter(variables, dtype=np.int64)
     return list(np.searchsorted(reduced.variables, asked).tolist())
 
 
 def _joint(reduced: Conditioned, joint: Joint, variables: list[int]) -> Array | None:
-    """The joint of variables of the original graph that are not observed."""
+    """Return the joint of unobserved variables of the original graph."""
     return joint(np.searchsorted(reduced.variables, variables).tolist())
 
 
 def expand_covariance(reduced: Conditioned, covariance: Covariance, variables: Ints) -> Array:
-    """Covariances of variables of the original graph: zero for those that are observed."""
+    """Return covariances of variables of the original graph, zero for observed ones."""
     cards = reduced.original.cardinalities[variables]
     free = np.isin(variables, reduced.variables)
     numbers = np.searchsorted(reduced.variables, variables[free])
@@ -441,7 +449,7 @@ def expand_covariance(reduced: Conditioned, covariance: Covariance, variables: I
 
 
 def more_damping(damping: float) -> str:
-    """The damping to try next, as an option: never what was tried already.
+    """Return the damping to try next, as an option, larger than the present one.
 
     >>> more_damping(0.0), more_damping(0.5)
     ('damping=0.5', 'damping=0.75')
@@ -453,7 +461,9 @@ def more_damping(damping: float) -> str:
 
 
 def _independent(graph: FactorGraph, run: MethodRun) -> Solution:
-    """The answer of every method when no factor is left: uniform but for observed marginals."""
+    """Return the result of every method if no factor remains: uniform except for observed
+    marginals.
+    """
     cards = graph.cardinalities.astype(np.float64)
     marginals = np.repeat(1.0 / cards, graph.cardinalities)
     for v, target in run.targets.items():
@@ -475,10 +485,10 @@ def _independent(graph: FactorGraph, run: MethodRun) -> Solution:
 def _product_joint(
     graph: FactorGraph, marginals: Array, budget: Budget, variables: list[int]
 ) -> Array:
-    """The joint of independent variables."""
+    """Return the joint of independent variables."""
     cards = graph.cardinalities[variables].tolist()
     needed = 8 * math.prod(map(int, cards))
-    budget.require_bytes(needed, f"the joint of {len(cards)} variables", "ask for fewer")
+    budget.require_bytes(needed, f"the joint of {len(cards)} variables", "request fewer")
     joint = np.ones(())
     for v in variables:
         own = marginals[graph.state_offsets[v] : graph.state_offsets[v + 1]]
@@ -487,8 +497,8 @@ def _product_joint(
 
 
 def certain_bounds(graph: FactorGraph, marginals: Array) -> tuple[float, float]:
-    """Bounds on log Z, without the constant of the graph, that cost one look at the tables; the
-    `marginals` are those of any method, and the better they are the higher is the lower bound.
+    """Return bounds on log Z, without the constant of the graph, from one pass over the tables. The
+    `marginals` are those of any method; more accurate ones give a higher lower bound.
     """
     from kikuchi.engines.mean_field.kernels.mean_field import simple_bounds
 
@@ -500,14 +510,14 @@ def certain_bounds(graph: FactorGraph, marginals: Array) -> tuple[float, float]:
 
 
 def warn_outside_bounds(graph: FactorGraph, solution: Solution) -> None:
-    """Warn of an estimate of log Z that certain bounds exclude.
+    """Warn about an estimate of log Z outside certified bounds.
 
-    Besides the method's own there are bounds that cost one look at the tables, `simple_bounds`. An
-    estimate that is out by no more than its own precision is moved to the nearest end of the
-    method's bounds.
+    Besides the method's own bounds, those from one pass over the tables are used (`simple_bounds`).
+    An estimate outside the method's bounds by no more than its precision is moved to the nearest
+    bound.
     """
     estimate = solution.log_z
-    assert estimate is not None  # the caller has looked
+    assert estimate is not None  # checked by the caller
     lower, upper = certain_bounds(graph, solution.marginals)
     least = -math.inf if solution.log_z_lower is None else solution.log_z_lower
     most = math.inf if solution.log_z_upper is None else solution.log_z_upper
@@ -516,16 +526,19 @@ def warn_outside_bounds(graph: FactorGraph, solution: Solution) -> None:
     if not lower - slack <= estimate <= upper + slack:
         constant = graph.log_constant
         solution.warnings.append(
-            f"the estimate {estimate + constant:.6g} of log Z is outside what is certain, from "
-            f"{lower + constant:.6g} to {upper + constant:.6g}: do not trust this answer; "
-            "use jt or auto, or compare with bp"
+            f"the estimate {estimate + constant:.6g} of log Z is outside its certified bounds, "
+            "from "
+            f"{lower + constant:.6g} to {upper + constant:.6g}: this result is not reliable; use "
+            "jt or auto, or compare with bp"
         )
     elif not least <= estimate <= most:
         solution.log_z = min(max(estimate, least), most)
 
 
 def crossed_bounds(lower: float, by: str, upper: float, and_by: str) -> KikuchiError:
-    """The error for a lower bound on log Z above an upper one: it says who proved which."""
+    """Return the error for a lower bound on log Z above an upper one, with the methods that proved
+    them.
+    """
     return KikuchiError(
         f"the bounds on log Z cross: at least {lower!r} by {by}, at most {upper!r} by {and_by}; "
         "one is false, which is a bug in kikuchi, please report the model"

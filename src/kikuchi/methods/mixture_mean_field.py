@@ -1,4 +1,4 @@
-"""Mixtures of product distributions: a lower bound on log Z that sees several modes.
+"""Mixtures of product distributions: a lower bound on log Z that covers several modes.
 
 The trial distribution is Q(x) = sum_m Q(m) prod_i q_m(x_i). Its bound is
 
@@ -14,8 +14,8 @@ cannot be summed; with positive functions R_m(x) = prod_i R_m(x_i) and numbers l
 
     I >= sum_m Q(m) (E_m[ln R_m] - ln sum_k Q(k) pi(m, k)).
 
-Updates are those of the catalogue, whose corrections of the printed ones were derived again: each
-block is set to its exact optimum, so the bound never falls.
+Updates are those of the catalogue, with rederived corrections of the published ones: each block is
+set to its exact optimum, so the bound never decreases.
 
 Reference: HOJ-I10, LAW-E11, LAW-I9, LAW-I12.
 """
@@ -71,10 +71,10 @@ class MixtureMeanField(Method):
     `log_z` and `log_z_lower` are Lawrence's bound with lambda at its optimum, or with
     `entropy=exact` the bound with the true entropy of the mixture (models that can be enumerated).
     Components are added one by one, from other mean field solutions and from perturbed copies of
-    those there; what does not raise the bound is not kept, so the bound is never below that of
-    the best single component. Random starts begin with all components at temperature
-    `anneal_from`, as Lawrence does. `form=eliminated` goes on from there by gradients of
-    the second form of the bound.
+    existing components; a component that does not increase the bound is discarded, so the bound is
+    never below that of the best single component. Random starts begin with all components at
+    temperature `anneal_from`, as in Lawrence's work. `form=eliminated` continues from there with
+    gradients of the second form of the bound.
 
     >>> import kikuchi as kk
     >>> pair = kk.boltzmann_graph({(0, 1): 4.0}, [-2.0, -2.0])
@@ -92,19 +92,22 @@ class MixtureMeanField(Method):
 
     components: int = option(4, "product distributions in the mixture", low=1)
     form: Literal["lambda", "eliminated"] = option(
-        "lambda", "coordinate ascent with lambda; or gradients of the bound without it, after that"
+        "lambda",
+        "coordinate ascent with lambda, or followed by gradients of the bound without lambda",
     )
     entropy: Literal["bound", "exact"] = option(
         "bound", "entropy of the mixture: bounded, or exact by enumeration (small models)"
     )
     start: Literal["both", "grow", "random"] = option(
-        "both", "add components one by one, or begin with all at random; both keeps the better"
+        "both", "add components one by one, or begin with all at random; both: keep the better"
     )
-    anneal_from: float = option(60.0, "temperature at which a random start begins", low=1.0)
-    anneal_sweeps: int = option(8, "temperatures from there down to 1", low=1)
+    anneal_from: float = option(60.0, "initial temperature of a random start", low=1.0)
+    anneal_sweeps: int = option(8, "number of temperatures from there down to 1", low=1)
     tries: int = option(4, "candidates for each new component; random starts", low=1)
-    tol: float = option(1e-7, "stop when no probability moves more than this in a sweep", low=0.0)
-    max_iter: int = option(500, "sweeps at most for each number of components", low=1)
+    tol: float = option(
+        1e-7, "stop when no probability changes by more than this in a sweep", low=0.0
+    )
+    max_iter: int = option(500, "maximum number of sweeps for each number of components", low=1)
     seed: int = option(0, "seed of the starts", low=0)
 
     def _solve(self, graph: FactorGraph, run: MethodRun) -> Solution:
@@ -128,7 +131,7 @@ class MixtureMeanField(Method):
 
 
 class MixtureAscent(MultiStartAscent):
-    """The best mixture so far, and the ways to a better one."""
+    """The best mixture so far, and the searches for a better one."""
 
     def __init__(
         self, method: MixtureMeanField, graph: FactorGraph, run: MethodRun, naive: Solution
@@ -148,7 +151,7 @@ class MixtureAscent(MultiStartAscent):
         self.best_bound = -math.inf
 
     def begin(self, solutions: list[Array]) -> None:
-        """One component: the best mean field solution."""
+        """Start with one component: the best mean field solution."""
         self.candidates = solutions[1:]
         self._keep(self._mixture(np.ones(1), solutions[:1]), self.converged)
         self.bounds = [self.best_bound]
@@ -156,7 +159,7 @@ class MixtureAscent(MultiStartAscent):
     # ------------------------------------------------------------------ starts
 
     def grow(self) -> None:
-        """Add one component after the other while the bound rises."""
+        """Add one component after the other while the bound increases."""
         for size in range(2, self.method.components + 1):
             extended = self._best_candidate()
             if extended is not None:
@@ -166,7 +169,7 @@ class MixtureAscent(MultiStartAscent):
             self.bounds.extend([self.best_bound] * (size - len(self.bounds)))
 
     def _best_candidate(self) -> Mixture | None:
-        """Of all candidates for a new component, the best after a few sweeps of the mixture."""
+        """Return the best candidate for a new component after a few sweeps of the mixture."""
         best, best_bound = None, -math.inf
         for q in self._new_components():
             mixture = self._extended(q)
@@ -205,7 +208,7 @@ class MixtureAscent(MultiStartAscent):
         return self._mixture(weights, [*self.best.q, q])
 
     def all_at_once(self) -> None:
-        """Random components, annealed together, several times."""
+        """Anneal random components together, several times."""
         m = self.method
         temperatures = np.geomspace(m.anneal_from, 1.0, m.anneal_sweeps + 1)[:-1]
         for _ in range(m.tries):
@@ -224,7 +227,9 @@ class MixtureAscent(MultiStartAscent):
         self.bounds[-1] = self.best_bound
 
     def _supported(self, masses: Array) -> Array:
-        """Random masses on the support of the mean field solution, so that the bound is finite."""
+        """Return random distributions on the support of the mean field solution, so that the bound
+        is finite.
+        """
         return normalised(masses * (self.naive.marginals > 0.0), self.graph.state_offsets)
 
     def _mixture(self, weights: Array, rows: list[Array]) -> Mixture:
@@ -235,7 +240,7 @@ class MixtureAscent(MultiStartAscent):
     def _sweep(self, mixture: Mixture, temperature: float, bounds: Array) -> float:
         from kikuchi.engines.mean_field.kernels.mixture_mean_field import overlaps, sweep
 
-        overlaps(self.graph.state_offsets, mixture)  # sums and differences drift
+        overlaps(self.graph.state_offsets, mixture)  # sums and differences accumulate errors
         return float(
             sweep(self.flat, self.alive, mixture, temperature, self.field, self.scratch, bounds)
         )
@@ -245,7 +250,7 @@ class MixtureAscent(MultiStartAscent):
         self._keep(mixture, self.take(self._step(mixture), self.method.tol, limit))
 
     def _step(self, mixture: Mixture) -> Callable[[Iterations], Step]:
-        """A sweep over the mixture, which never lowers the bound."""
+        """Make a sweep over the mixture, which never decreases the bound."""
         bounds = np.zeros(len(mixture.weights))
 
         def step(state: Iterations) -> Step:
@@ -257,7 +262,7 @@ class MixtureAscent(MultiStartAscent):
         return step
 
     def _value(self, mixture: Mixture) -> float:
-        """The bound with lambda eliminated, from scratch."""
+        """Return the bound with lambda eliminated, computed from scratch."""
         return mixture_bound(self.flat, mixture, self.scratch)
 
     def _keep(self, mixture: Mixture, converged: bool) -> None:
@@ -266,7 +271,7 @@ class MixtureAscent(MultiStartAscent):
             self.best, self.best_bound, self.converged = mixture.copy(), value, converged
 
     def follow_gradients(self) -> None:
-        """Maximise the bound without lambda over everything at once."""
+        """Maximise the bound without lambda over all parameters jointly."""
         from kikuchi.engines.mean_field.mixture_gradient import maximise
 
         mixture, evaluations = maximise(self.flat, self.best, self.method.max_iter, self.run)
@@ -276,7 +281,7 @@ class MixtureAscent(MultiStartAscent):
 
     @property
     def must_end(self) -> bool:
-        """Whether the budget is used up or the user has interrupted; late is recorded as such."""
+        """Return whether the budget is used up or the user has interrupted, and record it."""
         if self.run.stopped != "interrupted" and self.run.clock.expired:
             self.run.stopped = "seconds"
         return super().must_end
@@ -284,7 +289,7 @@ class MixtureAscent(MultiStartAscent):
     # ------------------------------------------------------------------ answer
 
     def solution(self) -> Solution:
-        """The best mixture as an answer."""
+        """Return the best mixture as a solution."""
         best = self.best
         value = self.best_bound
         if self.method.entropy == "exact":
@@ -359,7 +364,7 @@ def exact_mixture_bound(graph: FactorGraph, weights: ArrayLike, components: Arra
 
 
 def sample_set_bound(graph: FactorGraph, states: ArrayLike) -> float:
-    """log of the summed weight of the different states among `states`, a lower bound.
+    """Return the log of the summed weight of the distinct states among `states`, a lower bound.
 
     It is the bound of the mixture of point masses on these states with the best weights,
     Q(m) proportional to the weight of state m; components do not overlap, so that the mutual
@@ -390,7 +395,7 @@ def _check_enumerable(graph: FactorGraph) -> None:
 def _mean_field_solutions(
     graph: FactorGraph, run: MethodRun, seed: int, components: int
 ) -> tuple[Solution, list[Array]]:
-    """The answer of `mf`, and the different solutions that its starts led to, best first."""
+    """Return the result of `mf`, and the distinct solutions of its starts, best first."""
     starts = MeanField().restarts if components == 1 else max(MeanField().restarts, 2 * components)
     inner = MethodRun(run.clock, silent, Trace(), 0.0, reduced=run.reduced)
     ascent = MeanFieldAscent(MeanField(seed=seed, restarts=starts), graph, inner)

@@ -1,4 +1,4 @@
-"""Names of the inference methods and the classes that are loaded when a method is named."""
+"""Names of the inference methods and the classes that are loaded on first use."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ METHODS: Registry[Any] = Registry(
     "kikuchi.methods",
     "method",
     {
-        "auto": None,  # in `brackets`, which stands above the methods
+        "auto": None,  # in `brackets`, which imports the methods
         "enumerate": "enumeration:Enumeration",
         "jt": "junction_tree:JunctionTree",
         "bp": "belief_propagation:BeliefPropagation",

@@ -1,9 +1,9 @@
 """Compare the log Z of a region method with belief propagation and with mean field.
 
-Region free energies are not bounds, and a converged run may rest at a poor fixed point or use
-unsuitable regions. Two cheap runs show most such cases: log Z must not lie below the lower bound L
-of mean field, and regions that repair belief propagation move its log Z by a fraction of what
-belief propagation itself adds to L.
+Region free energies are not bounds, and a converged run may be at a poor fixed point or use
+unsuitable regions. Two cheap runs detect most such cases: log Z must not be below the lower bound L
+of mean field, and regions that correct belief propagation change its log Z by a fraction of the
+difference between belief propagation and L.
 
 Measured on 480 random models with known log Z (complete, random, grids, triples of variables, two
 or three states, weak to strong couplings) and 13 choices of method and regions. Poor means an error
@@ -31,9 +31,12 @@ from kikuchi.methods.method import Method
 
 _PROPAGATION = BeliefPropagation(max_iter=100, tol=1e-4)
 _MEAN_FIELD = MeanField(restarts=0, max_iter=20, tol=1e-4)
-_NEAR, _PART = 0.5, 0.25  # nats, and of what propagation adds to the lower bound
+_NEAR, _PART = (
+    0.5,
+    0.25,
+)  # nats, and fraction of the difference between propagation and the lower bound
 _SLACK = 1e-6  # of log Z, or nats
-_TIME = 0.1  # part of the seconds left that the comparison may take
+_TIME = 0.1  # fraction of the remaining seconds that the comparison may take
 
 
 def warn_if_implausible(graph: FactorGraph, solution: Solution, run: MethodRun) -> None:
@@ -46,13 +49,13 @@ def warn_if_implausible(graph: FactorGraph, solution: Solution, run: MethodRun) 
     try:
         field, propagated = (_quick(m, graph, run) for m in (_MEAN_FIELD, _PROPAGATION))
     except BudgetError:
-        return  # no time for a comparison: nothing is claimed
+        return  # no time for a comparison: no warning
     lower, bethe = field.log_z_lower, propagated.log_z
     shift = graph.log_constant
     if lower is not None and log_z < lower - _SLACK * max(1.0, abs(lower)):
         solution.warnings.append(
-            f"log Z {log_z + shift:.6g} is below the lower bound {lower + shift:.6g} that `mf` "
-            "proves: do not trust these marginals; use kikuchi, bp, or auto for bounds"
+            f"log Z {log_z + shift:.6g} is below the lower bound {lower + shift:.6g} of `mf`: "
+            "these marginals are not reliable; use kikuchi, bp, or auto for bounds"
         )
         return
     if bethe is None or lower is None:
@@ -63,11 +66,11 @@ def warn_if_implausible(graph: FactorGraph, solution: Solution, run: MethodRun) 
         state = "" if propagated.converged else ", which does not converge"
         solution.warnings.append(
             f"log Z {log_z + shift:.6g} is far from the {bethe + shift:.6g} of bp{state}: one of "
-            "them is poor; compare with regions=cycles and with the bounds of auto"
+            "them is inaccurate; compare with regions=cycles and with the bounds of auto"
         )
 
 
 def _quick(method: Method, graph: FactorGraph, run: MethodRun) -> Solution:
-    """A run beside the `run`, within a part of the time that is left."""
+    """Run another method within a fraction of the remaining time of `run`."""
     beside = MethodRun(run.clock.left(_TIME).start(), silent, Trace(), 0.0)
     return method.solve(graph, beside)

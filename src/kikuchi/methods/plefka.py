@@ -9,7 +9,7 @@ the couplings (v = 1 - m^2, u = m v):
 
 G_1 is naive mean field and an upper bound on -log Z at every m; G_2 is the TAP free energy, with
 the fixed point m_i = tanh(h_i + sum_j J_ij m_j - m_i sum_j J_ij^2 v_j). The reaction term has this
-sign; the sources print it with the other (TEH erratum ER2) or with a wrong factor.
+sign; the sources print the opposite sign (TEH erratum ER2) or a wrong factor.
 
 Reference: HOJ-I11, HOJ-I13, TEH-I6, TEH-I7, WH-I3.
 """
@@ -43,16 +43,16 @@ from kikuchi.methods.method import Method, option
 
 _POWER_STEPS = 100
 _SMALL_EXCESS = 1e-6
-_MEAN_FIELD_SWEEPS = 100  # at most, to reach a mean-field solution to start from
+_MEAN_FIELD_SWEEPS = 100  # maximum number, to reach a mean-field solution to start from
 _MEAN_FIELD_TOL = 1e-6
 _ROUNDING = 1e-12
-_WORK = 1e8  # elementary steps between two looks at the clock: some tenths of a second
+_WORK = 1e8  # elementary steps between two checks of the clock: some tenths of a second
 
 
 class Expansion:
     """The expansion of one model to one order at one point: value, gradient, Hessian, pairs.
 
-    A point is x = atanh m, so that certain spins keep their small variance.
+    A point is x = atanh m, so that the small variance of nearly certain spins is accurate.
 
     >>> from kikuchi import ising
     >>> model = spin_model(ising({(0, 1): 0.5}, [0.0, 0.0]), "plefka")
@@ -71,7 +71,7 @@ class Expansion:
 
     @cached_property
     def terms(self) -> tuple[float, float, float]:
-        """What each order adds to the free energy: G_1, G_2 - G_1, G_3 - G_2."""
+        """Return the contribution of each order to the free energy: G_1, G_2 - G_1, G_3 - G_2."""
         model, rows, columns = self.model, self.model.rows, self.model.columns
         size = np.abs(self.x)
         entropy = size + np.log1p(np.exp(-2.0 * size)) - self.x * self.m
@@ -116,19 +116,19 @@ class Expansion:
 
     @property
     def reaction_gradient(self) -> Array:
-        """Derivatives in m of all that comes after first order."""
+        """Return the derivatives in m of all terms beyond first order."""
         b, c = self._reactions
         return np.asarray(b * self.m - (2.0 / 3.0) * c * (1.0 - 3.0 * self.m**2))
 
     @property
     def gradient(self) -> Array:
-        """Derivatives in m of the free energy."""
+        """Return the derivatives in m of the free energy."""
         model = self.model
         local_fields = model.fields + model.sums(model.couplings * self.m[model.columns])
         return np.asarray(self.x - local_fields + self.reaction_gradient)
 
     def scaled_hessian(self) -> Any:
-        """Second derivatives in m, each times sqrt(v) of both spins: sparse.
+        """Return the second derivatives in m, each times sqrt(v) of both spins, as a sparse matrix.
 
         To second order delta_ij (1/v_i + sum_k J_ik^2 v_k) - J_ij - 2 J_ij^2 m_i m_j.
         """
@@ -149,7 +149,7 @@ class Expansion:
         return model.sparse(off * root[rows] * root[columns]) + diags_array(diagonal)
 
     def covariance(self, graph: FactorGraph, variables: Ints) -> Array:
-        """Linear response: the inverse of the Hessian, over states."""
+        """Return the linear response: the inverse of the Hessian, over states."""
         root = spin_covariance_root(np.sqrt(self.v))
         return symmetric_response(self.scaled_hessian(), root, states_of(graph, variables))
 
@@ -167,7 +167,7 @@ class Expansion:
 
     @property
     def strength(self) -> float:
-        """Spectral radius of J_ij^2 v_i v_j: the expansion is worth little from 1 on.
+        """Spectral radius of J_ij^2 v_i v_j: the expansion is not reliable from 1 on.
 
         For couplings of many independent spins this is Plefka's condition.
         """
@@ -186,7 +186,7 @@ class Expansion:
 
 @dataclass(frozen=True)
 class _Expanded(Method):
-    """What methods of any order share."""
+    """Base class of the expansions of any order."""
 
     objective_name: ClassVar[str] = "expanded log Z"
     certifies = ("lower",)
@@ -194,10 +194,10 @@ class _Expanded(Method):
     needs_positive_tables: ClassVar[bool] = True
     gives_covariance: ClassVar[bool] = True
 
-    damping: float = option(0.0, "fraction of each move that is not made", low=0, below=1)
-    restarts: int = option(2, "starts from mean-field solutions, after the first", low=0)
-    tol: float = option(1e-10, "stop when no probability would move more than this", low=0)
-    max_iter: int = option(2000, "most sweeps of each start", low=1)
+    damping: float = option(0.0, "fraction of each step that is not made", low=0, below=1)
+    restarts: int = option(2, "number of starts from mean-field solutions, after the first", low=0)
+    tol: float = option(1e-10, "stop when no probability would change by more than this", low=0)
+    max_iter: int = option(2000, "maximum number of sweeps of each start", low=1)
     seed: int = option(0, "seed of the random starts", low=0)
 
     @property
@@ -220,19 +220,21 @@ class _Expanded(Method):
 
 @dataclass(frozen=True)
 class Plefka(_Expanded):
-    """Free energy of a positive binary pairwise model, expanded in its couplings.
+    """Plefka expansion: the free energy of a positive binary pairwise model, expanded in its
+    couplings.
 
     Order 1 is naive mean field, order 2 TAP, order 3 adds the cubes of couplings and the triangles.
-    Spins move one after the other, each to the minimum of the free energy in its own mean (its
-    fixed-point equation, in which its own mean also stands, is solved and not merely put in), so
-    that the free energy falls with every move and the iteration cannot diverge or oscillate.
-    The first start is that of independent spins; each restart is a mean-field solution, the first
-    reached from there too and the others from random points.
+    Spins are updated one after the other, each to the minimum of the free energy in its own mean
+    (its fixed-point equation, which contains its own mean, is solved and not merely iterated). The
+    free energy therefore decreases with every update, and the iteration cannot diverge or
+    oscillate. The first start is that of independent spins; each restart is a mean-field solution,
+    the first reached from the same point and the others from random points.
 
-    `log_z` is minus the expansion, no bound; `log_z_lower` is the mean-field bound at the same
-    means, which holds at any point. The expansion is for weak couplings: of several starts the
-    lowest wins among those at which it can be trusted (`diagnostics["strength"]` below 1, see
-    `Expansion.strength`), and warnings say when there is none. Factor beliefs come from -dG/dJ.
+    `log_z` is minus the expansion, which is not a bound; `log_z_lower` is the mean-field bound at
+    the same means, which is valid at any point. The expansion is for weak couplings: of several
+    starts, the lowest is returned among those at which it is reliable (`diagnostics["strength"]`
+    below 1, see `Expansion.strength`), and a warning is issued if there is none. Factor beliefs
+    come from -dG/dJ.
 
     >>> import kikuchi as kk
     >>> triangle = kk.ising({(0, 1): 0.2, (1, 2): 0.2, (0, 2): 0.2}, [0.1, 0.0, 0.0])
@@ -279,7 +281,7 @@ class Tap(_Expanded):
 
 @dataclass
 class _ExpansionMinimum:
-    """Where the descent from one start ended."""
+    """The end of the descent from one start."""
 
     at: Expansion
     strength: float
@@ -288,7 +290,9 @@ class _ExpansionMinimum:
 
     @property
     def rank(self) -> tuple[bool, float]:
-        """Trusted minima first and then the lowest; of untrusted ones the weakest."""
+        """Sort key: reliable minima first, the lowest best; then unreliable ones, the weakest
+        best.
+        """
         trusted = self.strength < 1.0
         return (not trusted, self.at.value if trusted else self.strength)
 
@@ -311,7 +315,7 @@ class ExpansionDescent:
         self.minima: list[_ExpansionMinimum] = []
 
     def from_starts(self, restarts: int, seed: int) -> None:
-        """Descend from the independent spins and then from random ones."""
+        """Descend from independent spins and then from random ones."""
         rng, n = generator(seed), self.model.size
         self.starts = restarts + 1
         try:
@@ -329,7 +333,7 @@ class ExpansionDescent:
             self._add_minimum(converged=False)
 
     def _go_to_mean_field(self) -> None:
-        """To a mean-field solution: there, if anywhere, strong couplings can be trusted."""
+        """Move to a mean-field solution, where results for strong couplings are most reliable."""
         from kikuchi.engines.units.kernels.tap import sweep
 
         state = self._state
@@ -347,7 +351,7 @@ class ExpansionDescent:
         self._add_minimum(ended.converged)
 
     def _sweep(self) -> Callable[[Iterations], Step]:
-        """The step of a descent: one sweep over all spins."""
+        """Make a step of a descent: one sweep over all spins."""
         from kikuchi.engines.units.kernels.tap import sweep
 
         arrays, parts = self._state, self._parts
@@ -357,7 +361,7 @@ class ExpansionDescent:
             for part in parts:
                 change = max(change, float(sweep(self.order, part, *arrays)))
                 if self.run.clock.expired and part is not parts[-1]:
-                    change = math.inf  # of a whole sweep nothing is known
+                    change = math.inf  # the result of a complete sweep is unknown
                     break
             state.done += 1
             log_z = self.model.constant - Expansion(self.model, self.order, self.x).value
@@ -367,7 +371,7 @@ class ExpansionDescent:
 
     @property
     def _parts(self) -> list[U4]:
-        """All spins in order, cut where it is time to look at the clock again."""
+        """Yield all spins in order, in pieces between checks of the clock."""
         model = self.model
         degrees = np.diff(model.offsets.astype(np.int64)).astype(np.float64)
         work = 10.0 + (model.sums(degrees[model.columns]) if self.order > 2 else degrees)
@@ -376,7 +380,7 @@ class ExpansionDescent:
 
     @property
     def _state(self) -> tuple[Any, ...]:
-        """What a sweep takes, which moves `x`, and m and v with it."""
+        """Return the arguments of a sweep, which updates `x`, m and v."""
         from kikuchi.engines.units.kernels.tap import SpinMoments, SpinRows
 
         model, at = self.model, Expansion(self.model, 1, self.x)
@@ -385,25 +389,25 @@ class ExpansionDescent:
 
     def _add_minimum(self, converged: bool) -> None:
         at = Expansion(self.model, self.order, self.x.copy())
-        strength = at.strength if self.order > 1 else 0.0  # first order is a bound: always trusted
+        strength = at.strength if self.order > 1 else 0.0  # first order is a bound: always reliable
         self.minima.append(_ExpansionMinimum(at, strength, self.run.trace.last_residual, converged))
 
     @property
     def must_end(self) -> bool:
-        """Whether the budget is used up or the user has interrupted."""
+        """Return whether the budget is used up or the user has interrupted."""
         clock = self.run.clock
         used_up = clock.iterations(self.done + 1) <= self.done
         return self.run.stopped in ("seconds", "interrupted") or used_up or clock.expired
 
     @property
     def best(self) -> _ExpansionMinimum:
-        """The minimum that is answered."""
+        """The minimum that is returned."""
         return min(self.minima, key=lambda minimum: minimum.rank)
 
     # ------------------------------------------------------------------ answer
 
     def solution(self, graph: FactorGraph, name: str) -> Solution:
-        """The best minimum as an answer."""
+        """Return the best minimum as a solution."""
         best = self.best
         if self.run.stopped not in ("seconds", "interrupted"):
             complete = len(self.minima) == self.starts
@@ -428,7 +432,7 @@ class ExpansionDescent:
         warnings = []
         if not best.converged:
             warnings.append(
-                f"not converged: a probability would still move by {best.residual:.2g}; "
+                f"not converged: a probability would still change by {best.residual:.2g}; "
                 "raise max_iter or allow more time"
             )
         if len(self.minima) < self.starts:
@@ -440,15 +444,15 @@ class ExpansionDescent:
 def strong_coupling_warnings(
     at: Expansion, strength: float, pairs: PairBeliefs, name: str
 ) -> list[str]:
-    """What shows that couplings are too strong for an expansion at a point."""
+    """Return warnings if couplings are too strong for an expansion at a point."""
     if at.order == 1:
         return []
     if strength >= 1.0:
-        why = f"J^2 v v has the spectral radius {strength:.3g}, and from 1 on its terms grow"
+        why = f"J^2 v v has the spectral radius {strength:.3g}, and from 1 on its terms increase"
     elif at.value > at.terms[0] + _ROUNDING * abs(at.value):
         why = "its log Z is below the certified lower bound"
     elif pairs.excess > _SMALL_EXCESS:
-        why = f"a correlation of two spins leaves its range by {pairs.excess:.2g}"
+        why = f"a correlation of two spins exceeds its range by {pairs.excess:.2g}"
     else:
         return []
     return [f"the couplings are too strong for {name}: {why}; use bp, kikuchi or mf"]

@@ -24,10 +24,12 @@ from kikuchi.methods.method import Method
 
 @dataclass(frozen=True, eq=False)
 class ScalingPath:
-    """What `plug_in_scaling` did: tilts after each scaling, and how far the marginals then were.
+    """Result of `plug_in_scaling`: tilts after each scaling, and the distance of the marginals from
+    their targets.
 
     `tilts[t]` are the log-tilts of all observed variables, flat in the order of `variables`, each
-    shifted so that its first entry is 0; for a bit the other is the change of its bias.
+    shifted so that its first entry is 0; for a binary variable the other entry is the change of its
+    bias.
     """
 
     variables: tuple[int, ...]
@@ -45,13 +47,13 @@ def plug_in_scaling(
     sweeps: int = 100,
     tol: float = 1e-9,
 ) -> ScalingPath:
-    """Sequential scaling with the marginals of any method in place of the exact ones.
+    """Sequential scaling with the marginals of any method instead of the exact ones.
 
-    Each scaling is followed by a run of `method` on the tilted model. No objective is maximised in
-    general: with mean field it can cycle for ever. With exact marginals it is method `is`.
+    Each scaling is followed by a run of `method` on the tilted model. In general no objective is
+    maximised: with mean field it can cycle forever. With exact marginals it is the method `is`.
 
-    `graph` is the model, `targets` are the wanted marginals by variable number; it ends after
-    `sweeps` over them, or when none is further off than `tol`.
+    `graph` is the model, `targets` are the target marginals by variable number; it ends after
+    `sweeps` over them, or when none differs by more than `tol`.
 
     >>> from kikuchi import boltzmann_graph
     >>> from kikuchi.methods import Enumeration
@@ -83,7 +85,7 @@ def plug_in_scaling(
 
 
 class MethodEngine:
-    """Any method as an engine: each sweep is a run of it on the present tables."""
+    """Any method as an engine: each sweep is a run on the current tables."""
 
     def __init__(self, graph: FactorGraph, method: Method) -> None:
         self.graph = graph
@@ -92,14 +94,14 @@ class MethodEngine:
 
     @property
     def beliefs(self) -> Beliefs:
-        """The result of the method for the present tables."""
+        """The result of the method for the current tables."""
         if self._beliefs is None:
             self._beliefs = self.method.run(self.graph)
         return self._beliefs
 
     @property
     def state(self) -> State:
-        """Nothing that a run could go on from."""
+        """An empty state, since a run cannot continue from it."""
         return State()
 
     def set_tables(self, log_tables: Array) -> None:
@@ -108,7 +110,7 @@ class MethodEngine:
         self._beliefs = None
 
     def sweep(self, damping: float = 0.0) -> float:
-        """Run the method; answers 0 where it converged."""
+        """Run the method; return 0 if it converged."""
         return 0.0 if self.beliefs.converged else math.inf
 
     def marginals(self) -> Array:
@@ -120,10 +122,10 @@ class MethodEngine:
         return self.beliefs.flat_factors
 
     def log_z(self) -> float:
-        """The estimate of log Z, NaN where the method has none."""
+        """Return the estimate of log Z, NaN if the method has none."""
         found = self.beliefs.log_z
         return math.nan if found is None else found - self.graph.log_constant
 
     def response(self) -> Response:
-        """The response of the engine of the method, if it has one."""
+        """Return the response of the engine of the method, if it has one."""
         raise MethodError(f"{self.method.text} is run as a whole, and has no linear response here")

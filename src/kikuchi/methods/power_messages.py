@@ -1,4 +1,4 @@
-"""Sweeps of reweighted messages with a power for each factor: what `alpha` and `fractional` share.
+"""Sweeps of reweighted messages with a power for each factor, for `alpha` and `fractional`.
 
 Reference: LIU-I6.
 """
@@ -19,14 +19,14 @@ from kikuchi.graphs.factor_graph import FactorGraph
 from kikuchi.methods.lists import shortened
 from kikuchi.methods.method import Method
 
-SMALLEST = 1e-6  # powers nearer to 0 than this are mean field to working accuracy
+SMALLEST = 1e-6  # powers closer to 0 than this are mean field to working accuracy
 _SWEEPS_PER_STEP = 4
 _SINGLE_STEPS = 16
 
 
 @dataclass(frozen=True)
 class PowerMethod(Method):
-    """Base of `alpha` and `fractional`: each factor has a power, 1 / weight."""
+    """Base class of `alpha` and `fractional`: each factor has a power, 1 / weight."""
 
     objective_name: ClassVar[str] = "reweighted log Z"
     edge_seconds: ClassVar[float] = 3e-7
@@ -35,16 +35,16 @@ class PowerMethod(Method):
 
     @property
     def text(self) -> str:
-        """The method as one text; long lists of numbers are cut."""
+        """The specification string of the method, with long lists of numbers shortened."""
         return shortened(super().text)
 
 
 class PowerOptions(Protocol):
-    """The options that `pass_messages` reads."""
+    """Protocol of the options used by `pass_messages`."""
 
     @property
     def schedule(self) -> str:
-        """All messages at once, or variable by variable."""
+        """Update all messages at once, or variable by variable."""
 
     @property
     def damping(self) -> float:
@@ -52,16 +52,16 @@ class PowerOptions(Protocol):
 
     @property
     def tol(self) -> float:
-        """Largest change of a message to stop at."""
+        """Largest change of a message that counts as converged."""
 
     @property
     def max_iter(self) -> int:
-        """Most sweeps."""
+        """Maximum number of sweeps."""
 
 
 @dataclass(eq=False)
 class _SweptState(State):
-    """The messages of the engine, after so many sweeps."""
+    """The messages of the engine after a number of sweeps."""
 
     messages: Array
     done: int = 0
@@ -70,7 +70,7 @@ class _SweptState(State):
 def _sweeps(
     engine: ReweightedMessages, damping: float, limit: int, tol: float
 ) -> Callable[[_SweptState], Step | None]:
-    """A step of one sweep at first, then of a few."""
+    """Return the step function: one sweep at first, then a few."""
 
     def sweep(state: _SweptState) -> Step | None:
         done = state.done
@@ -90,7 +90,7 @@ def pass_messages(
     steps: Array | float,
     way_out: str,
 ) -> tuple[Solution, ReweightedMessages]:
-    """Sweeps with given powers of the factors; `way_out` advises if they fail."""
+    """Sweep with given powers of the factors; `way_out` is the advice if this fails."""
     engine = ReweightedMessages(
         graph, 1.0 / powers, steps, schedule=method.schedule, budget=run.clock.budget, copies=2
     )
@@ -115,7 +115,7 @@ def pass_messages(
     )
     if not ended.converged:
         solution.warnings.append(
-            f"{'diverged' if run.stopped == 'diverged' else 'not converged'}: the best "
-            f"messages seen still change by {ended.residual:.2g}; {way_out}"
+            f"{'diverged' if run.stopped == 'diverged' else 'not converged'}: the best messages "
+            f"still change by {ended.residual:.2g}; {way_out}"
         )
     return solution, engine

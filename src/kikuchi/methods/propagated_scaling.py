@@ -24,10 +24,10 @@ from kikuchi.methods.method import ObservedMarginalsMethod, more_damping, option
 class PropagatedScaling(ObservedMarginalsMethod):
     """Iterative scaling with marginals of BP.
 
-    One iteration runs belief propagation on the tilted model to convergence, from the messages of
-    the last one, then scales one observed variable by o_i / b_i. Where it converges, it has found
-    a point of `loopy-is` and `ups`; it fails where belief propagation does. `log_z` is minus the
-    Bethe free energy under the constraints.
+    One iteration runs belief propagation on the tilted model to convergence, starting from the last
+    messages, then scales one observed variable by o_i / b_i. If it converges, the result is a fixed
+    point of `loopy-is` and `ups`; it fails if belief propagation does. `log_z` is minus the Bethe
+    free energy under the constraints.
 
     >>> import kikuchi as kk
     >>> chain = kk.boltzmann_graph({(0, 1): 1.0, (1, 2): -2.0}, [0.5, -0.3, 0.2])
@@ -42,10 +42,16 @@ class PropagatedScaling(ObservedMarginalsMethod):
     parallel: ClassVar[bool] = False
 
     damping: float = option(0.0, "weight on the old message", low=0, below=1)
-    tol: float = option(1e-10, "largest distance of a marginal from its target", above=0)
-    max_iter: int = option(10000, "most scalings", low=1)
-    inner_tol: float = option(1e-10, "largest change of a message in belief propagation", above=0)
-    inner_max_iter: int = option(2000, "most sweeps of belief propagation at a time", low=1)
+    tol: float = option(
+        1e-10, "stop when no marginal is further than this from its target", above=0
+    )
+    max_iter: int = option(10000, "maximum number of scalings", low=1)
+    inner_tol: float = option(
+        1e-10, "stop belief propagation when no message changes by more than this", above=0
+    )
+    inner_max_iter: int = option(
+        2000, "maximum number of sweeps of belief propagation in one iteration", low=1
+    )
 
     def _solve(self, graph: FactorGraph, run: MethodRun) -> Solution:
         return with_logarithms_if_needed(lambda mode: self._solved(graph, run, mode), run)

@@ -1,4 +1,4 @@
-"""Method texts: `name:option=value,...`, read once for the command line and for Python alike."""
+"""Specification strings of methods, `name:option=value,...`, for the command line and Python."""
 
 from __future__ import annotations
 
@@ -9,8 +9,7 @@ from kikuchi.core.budget import Budget, limits
 from kikuchi.core.log import log_warnings, logger
 from kikuchi.core.options import Registry
 from kikuchi.core.progress import ProgressOption
-from kikuchi.graphs.checks import check_graph
-from kikuchi.graphs.factor_graph import Evidence, FactorGraph
+from kikuchi.graphs.factor_graph import Evidence, FactorGraph, check_graph
 from kikuchi.methods import names
 from kikuchi.methods.beliefs import Beliefs
 from kikuchi.methods.method import Method
@@ -22,11 +21,11 @@ METHODS: Registry[Method] = names.METHODS
 
 
 def parse_method(text: str | Method) -> Method:
-    """A method from its text; a method is returned as it is.
+    """Return the method of a specification string; a method object is returned unchanged.
 
-    A value in parentheses may hold commas, so that one method can name another.
+    A value in parentheses may contain commas, so that one method can contain another.
 
-    `text` is a name, perhaps with options, as in "bp:damping=0.5".
+    `text` is a name, optionally with options, as in "bp:damping=0.5".
 
     >>> parse_method("bp:damping=0.5,schedule=residual").text
     'bp:schedule=residual,damping=0.5'
@@ -52,21 +51,32 @@ def infer(
 
     Parameters
     ----------
-    graph : the model.
-    method : a method object such as `kk.methods.BeliefPropagation(damping=0.5)`, or its
-        specification "bp:damping=0.5"; "auto" is exact where that fits the limits, else the best
-        approximation. `kikuchi methods` and the page of methods list all with their options.
-    evidence : observed states by variable, both by name or number; or observed marginals, a
-        distribution in place of a state, where the method takes them.
-    budget : limits as a `Budget`, in place of the next two.
-    seconds : most seconds; iterations end with the best answer so far, marked as not converged.
-    memory : most memory that the run may add, in bytes or as a text such as "2GB"; 4 GB by default.
-    progress : True for a bar, or a function that is told how far the run is.
-    start : the result of an earlier run, with other tables or evidence, to go on from: where little
-        has changed, a few sweeps suffice. For bp, fractional, alpha, trw, gbp, kikuchi and mf.
-        Where a method has several answers, the one near the start is found. A text is the option
+    graph : FactorGraph
+        The model.
+    method : str or Method
+        A method object such as `kk.methods.BeliefPropagation(damping=0.5)`, or a specification
+        string such as "bp:damping=0.5"; "auto" is exact if that fits the limits, else the best
+        approximation. `kikuchi methods` and the page of methods list all of them with their
+        options.
+    evidence : Evidence, optional
+        Observed states by variable, given by name or number; or observed marginals, a distribution
+        instead of a state, if the method supports them.
+    budget : Budget, optional
+        Limits as a `Budget`, instead of the next two.
+    seconds : float, optional
+        Time limit; iterations stop with the best result so far, marked as not converged.
+    memory : int or str, optional
+        Limit of the memory that the run adds, in bytes or as a string such as "2GB"; 4 GB by
+        default.
+    progress : ProgressOption, optional
+        True for a bar, or a progress callback.
+    start : Beliefs or str, optional
+        The result of an earlier run, with other tables or evidence, to continue from: if little has
+        changed, a few sweeps suffice. For bp, fractional, alpha, trw, gbp, kikuchi and mf. If a
+        method has several fixed points, the one near the start is found. A string is the option
         `start` of methods that have one.
-    options : options of the method by name, as in `kk.infer(graph, "bp", damping=0.5)`.
+    options : any
+        Options of the method by name, as in `kk.infer(graph, "bp", damping=0.5)`.
 
     Returns
     -------

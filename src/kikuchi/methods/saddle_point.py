@@ -1,8 +1,8 @@
 r"""Saddle point and cumulant expansion of spin models.
 
 The saddle point of Z as an integral over means m and fields x is m_i = tanh x_i with
-x_i = -dE(m)/dm_i. Spins meet in products of different ones, so that E(m) is the mean of
-E(s) for independent spins, and the saddle point is the naive mean-field solution.
+x_i = -dE(m)/dm_i. Every product in E contains distinct spins, so E(m) is the mean of E(s) for
+independent spins, and the saddle point is the naive mean-field solution.
 
 Around independent spins with energy E_0 = -sum_i x_i s_i
 
@@ -18,8 +18,8 @@ a_i = h_i - x_i + sum_j J_ij m_j, which is 0 at the saddle point,
               + sum_{i<j} J_ij^3 t_i t_j + 6 sum_{i<j<k} J_ij J_jk J_ki v_i v_j v_k.
 
 log Z_0 + kappa_1 is the bound of Gibbs, Bogoliubov and Feynman at any x. In information geometry
-what it lacks, KL(q_0 || p), is KL(q_0 || q) + KL(q || p) for the q with the couplings of p and the
-means of q_0; the higher terms at m are the first of these two, expanded.
+its gap, KL(q_0 || p), is KL(q_0 || q) + KL(q || p) for the q with the couplings of p and the means
+of q_0; the higher terms at m are the expansion of the first of these two.
 
 Reference: HOJ-I8, HOJ-I14, HOJ-I15.
 """
@@ -46,7 +46,7 @@ from kikuchi.methods.plefka import (
 
 
 class Cumulants(NamedTuple):
-    """log Z_0 of independent spins and the first cumulants of what is left out there."""
+    """log Z_0 of independent spins and the first cumulants of the omitted energy."""
 
     log_z0: float
     first: float
@@ -54,13 +54,13 @@ class Cumulants(NamedTuple):
     third: float
 
     def log_z(self, order: int) -> float:
-        """The expansion to some order, without the model's constant."""
+        """Return the expansion to some order, without the model's constant."""
         terms = (self.first, self.second / 2.0, self.third / 6.0)
         return self.log_z0 + sum(terms[:order])
 
 
 def cumulants(model: SpinModel, x: Array) -> Cumulants:
-    """Cumulants of E_0 - E under independent spins in the fields x, for any x.
+    """Return the cumulants of E_0 - E under independent spins in the fields x, for any x.
 
     >>> from kikuchi import ising
     >>> model = spin_model(ising({(0, 1): 0.5}, [0.0, 0.0]), "saddle")
@@ -86,12 +86,12 @@ def cumulants(model: SpinModel, x: Array) -> Cumulants:
 class SaddlePoint(BinaryPairwiseMethod):
     """Saddle point with cumulant corrections: binary pairwise models.
 
-    The saddle point is naive mean field; of several starts the one of the best bound is taken.
-    Order 1 answers it; order 2 adds the variance and order 3 the third cumulant to `log_z`, and the
-    marginals follow as its derivatives in the fields: m + dm with dm = -chi d(G_k - G_1)/dm, chi
-    the linear response of mean field, put in as a move of atanh m so that they stay probabilities.
-    One linear system, no further iteration, and no bound beyond order 1; `log_z_lower` is that of
-    order 1. Orders above 1 give no covariances.
+    The saddle point is naive mean field; of several starts the one with the best bound is used.
+    Order 1 returns it; order 2 adds the variance and order 3 the third cumulant to `log_z`, and the
+    marginals are its derivatives in the fields: m + dm with dm = -chi d(G_k - G_1)/dm, where chi is
+    the linear response of mean field, applied as a change of atanh m so that they remain
+    probabilities. This takes one linear system and no further iteration. `log_z` is not a bound
+    beyond order 1; `log_z_lower` is that of order 1. Orders above 1 have no covariances.
 
     >>> import kikuchi as kk
     >>> pair = kk.boltzmann_graph({(0, 1): 1.0}, [0.2, -0.4])
@@ -105,10 +105,10 @@ class SaddlePoint(BinaryPairwiseMethod):
     objective_name: ClassVar[str] = "lower bound"
     certifies = ("lower",)
 
-    order: int = option(2, "cumulants that are added up", low=1, high=3)
-    restarts: int = option(4, "random starts after the first; the best end wins", low=0)
-    tol: float = option(1e-10, "stop when no probability would move more than this", low=0)
-    max_iter: int = option(2000, "most sweeps of each start", low=1)
+    order: int = option(2, "number of cumulants in the sum", low=1, high=3)
+    restarts: int = option(4, "random starts after the first; the best result is returned", low=0)
+    tol: float = option(1e-10, "stop when no probability would change by more than this", low=0)
+    max_iter: int = option(2000, "maximum number of sweeps of each start", low=1)
 
     def _solve(self, graph: FactorGraph, run: MethodRun) -> Solution:
         model = spin_model(graph, self.name)
@@ -128,7 +128,7 @@ class SaddlePoint(BinaryPairwiseMethod):
     def _add_cumulants(
         self, solution: Solution, model: SpinModel, x: Array, graph: FactorGraph
     ) -> None:
-        """Higher orders on top of the saddle point."""
+        """Add higher orders to the saddle point."""
         terms = cumulants(model, x)
         at = Expansion(model, self.order, x)
         moved = x
@@ -136,7 +136,7 @@ class SaddlePoint(BinaryPairwiseMethod):
             moved = x + _response_move(model, at)
         except KikuchiError:
             solution.warnings.append(
-                "the saddle point is a critical one, where marginals have no correction; they are "
+                "the saddle point is critical and marginals have no correction there; they are "
                 "those of first order"
             )
         there = Expansion(model, self.order, moved)

@@ -6,13 +6,13 @@ bounded width. By Jensen
 
     log Z >= L(Q) = sum_a E_Q[log phi_a] + H(Q).
 
-Cliques are updated one after the other. With the conditionals of all others given a clique C held,
-L is largest at
+Cliques are updated one after the other. With the conditionals of all others given a clique C fixed,
+L is maximal at
 
     Q(x_C) proportional to exp E_Q[sum_a log phi_a - log Q(x | x_C) | x_C],
 
-so L never falls; with subsets this is Lawrence's (1.33), exact inside each subset. Factors whose
-variables lie in different cliques enter by their expectation given x_C, carried along the tree.
+so L never decreases; with subsets this is Lawrence's (1.33), exact inside each subset. Factors over
+variables of different cliques contribute their expectation given x_C, propagated along the tree.
 
 Reference: HOJ-I10, LAW-I5, LAW-M11, TEH-I5.
 """
@@ -45,7 +45,7 @@ from kikuchi.methods.method import Method, option
 
 _NAIVE_PART = 0.2
 _SEARCH_PART = 0.3
-_CHUNK = 4e6  # elementary steps between two looks at the clock
+_CHUNK = 4e6  # elementary steps between two checks of the clock
 _CHUNK_TREES = 100_000
 # Cliques between the ends of cut factors, in all, and their entries: with more, trees are cut.
 _MOST_SITES = 30_000
@@ -57,12 +57,12 @@ _CHOICES = "auto, tree, strips:K, subsets:0-4/5-9 or factors:0-20"
 class StructuredMeanField(Method):
     """Structured mean field on a tree or any narrow subgraph: a lower bound.
 
-    `log_z` and `log_z_lower` are the bound. `subgraph` says what the forest keeps: `auto` the
-    strongest factors that fit `width`, `tree` a spanning tree, `strips:K` strips of K rows of a
+    `log_z` and `log_z_lower` are the bound. `subgraph` selects the factors in the forest: `auto`
+    the strongest factors that fit `width`, `tree` a spanning tree, `strips:K` strips of K rows of a
     grid (of K breadth-first levels elsewhere), `subsets:0-4/5-9` everything inside sets of
-    variables (those not named stand alone), `factors:0-20` the factors with these numbers. The
-    first start is the naive mean field solution, so the bound is never below that one; the second
-    is uniform, the others are random.
+    variables (others are single), `factors:0-20` the factors with these numbers. The first start is
+    the naive mean field solution, so the bound is never below that one; the second is uniform, the
+    others are random.
 
     >>> import kikuchi as kk
     >>> grid = kk.grid(4, 4, seed=0)
@@ -78,12 +78,12 @@ class StructuredMeanField(Method):
     exactness = "forests"
     certifies = ("lower",)
 
-    subgraph: str = option("auto", f"what the trial distribution keeps: {_CHOICES}")
-    width: int = option(7, "variables of a clique less one, at most (auto)", low=0)
-    states: int = option(2**16, "states of a clique, at most (auto, tree)", low=2)
+    subgraph: str = option("auto", f"subgraph of the trial distribution: {_CHOICES}")
+    width: int = option(7, "maximum number of variables of a clique, minus one (auto)", low=0)
+    states: int = option(2**16, "maximum number of states of a clique (auto, tree)", low=2)
     restarts: int = option(0, "random starts after the naive and the uniform one", low=0)
-    tol: float = option(1e-7, "stop when no clique belief moves more than this", low=0.0)
-    max_iter: int = option(500, "sweeps at most of each start", low=1)
+    tol: float = option(1e-7, "stop when no clique belief changes by more than this", low=0.0)
+    max_iter: int = option(500, "maximum number of sweeps of each start", low=1)
     seed: int = option(0, "seed of the random starts", low=0)
 
     def __post_init__(self) -> None:
@@ -127,7 +127,7 @@ class StructuredMeanField(Method):
     # ------------------------------------------------------------------ which forest
 
     def _layout(self, graph: FactorGraph, run: MethodRun, q: Array) -> Layout:
-        """The arrays of the forest."""
+        """Return the arrays of the forest."""
         forest = self._forest(graph, run, q)
         pieces = graph.n_variables
         while pieces > 1 and _too_long(graph, forest):
@@ -163,7 +163,7 @@ class StructuredMeanField(Method):
         return subgraphs.forest_of(graph, scopes)
 
     def _labels(self, graph: FactorGraph, run: MethodRun, text: str) -> Ints:
-        """The subset of every variable; those not named stand alone."""
+        """Return the subset of every variable; others are singletons."""
         original = run.variables if len(run.variables) else np.arange(graph.n_variables)
         number = {int(v): k for k, v in enumerate(original)}
         groups = read_ranges(text)
@@ -182,13 +182,13 @@ class StructuredMeanField(Method):
 
 @dataclass
 class StructuredOptimum(LocalOptimum):
-    """A local optimum with the marginals that its clique beliefs have on cut factors."""
+    """A local optimum with the marginals of its clique beliefs on cut factors."""
 
     marginals: Array
 
 
 class StructuredAscent(MultiStartAscent):
-    """All starts of one run, and the best local optimum that they led to."""
+    """All starts of one run, and their best local optimum."""
 
     def __init__(self, method: StructuredMeanField, layout: Layout, run: MethodRun) -> None:
         super().__init__(method.seed, run)
@@ -201,9 +201,9 @@ class StructuredAscent(MultiStartAscent):
         self.bounds: list[float] = []
 
     def start(self, q: Array, *, keep: bool) -> bool:
-        """Begin at the product q; without `keep` fitted to it from the leaves to the roots.
+        """Begin at the product q; without `keep`, fit to it from the leaves to the roots.
 
-        Answers whether there is something to ascend: a finite bound, found in time.
+        Returns whether there is a finite bound to increase, found in time.
         """
         from kikuchi.engines.mean_field.kernels.structured_mean_field import KEEP, UPDATE
 
@@ -216,7 +216,9 @@ class StructuredAscent(MultiStartAscent):
         return in_time and self.bounds[-1] > -math.inf
 
     def _pass(self, path: Ints, path_offsets: Ints, mode: int) -> bool:
-        """All trees once; False if the time ended on the way: trees not done stay as they were."""
+        """Update all trees once; return False if the time ended before, leaving the other trees
+        unchanged.
+        """
         from kikuchi.engines.mean_field.kernels import structured_mean_field as kernels
 
         layout, work, clock = self.layout, self.work, self.run.clock
@@ -253,8 +255,8 @@ class StructuredAscent(MultiStartAscent):
                     sweep(tree, stop, place, after, 0)
                     place = after
                     if clock.expired and place < end:
-                        return False  # beliefs are those before this tree was entered
-                now = clock.seconds  # to leave it takes about as long as its moves did
+                        return False  # beliefs are those before the update of this tree
+                now = clock.seconds  # finishing it takes about as long as its updates
                 if clock.budget.seconds is not None and 2.0 * now - began > clock.budget.seconds:
                     return False
                 sweep(tree, stop, 0, 0, kernels.LEAVE)
@@ -265,7 +267,7 @@ class StructuredAscent(MultiStartAscent):
 
     @property
     def bound(self) -> float:
-        """L(Q) of the current tables."""
+        """Return L(Q) of the current tables."""
         from kikuchi.engines.mean_field.kernels.structured_mean_field import parts_energy
 
         total = float(self.values.sum())
@@ -274,14 +276,14 @@ class StructuredAscent(MultiStartAscent):
         return total + float(parts_energy(self.work, self.layout.parts, self.log_tables))
 
     def ascend(self) -> None:
-        """Sweeps until nothing moves."""
+        """Sweep until convergence."""
         limit = self.done + self.method.max_iter
         converged = self.take(self._step(), self.method.tol, limit)
         self.bounds[-1] = self.bound
         self._keep_best(converged, self.run.trace.last_residual)
 
     def _step(self) -> Callable[[Iterations], Step]:
-        """A sweep over all trees, which never lowers the bound."""
+        """Make a sweep over all trees, which never decreases the bound."""
         from kikuchi.engines.mean_field.kernels.structured_mean_field import UPDATE
 
         before = self.work.belief.copy()
@@ -305,13 +307,13 @@ class StructuredAscent(MultiStartAscent):
             self.best = StructuredOptimum(bound, beliefs, converged, residual, marginals)
 
     def random_product(self) -> Array:
-        """A random product distribution."""
+        """Return a random product distribution."""
         graph = self.layout.graph
         masses = self.rng.standard_exponential(int(graph.state_offsets[-1]))
         return normalised(masses, graph.state_offsets)
 
     def solution(self, naive: Solution) -> Solution:
-        """The best local optimum as an answer."""
+        """Return the best local optimum as a solution."""
         best, layout = self.best, self.layout
         diagnostics = {
             "width": layout.forest.width,
@@ -335,7 +337,7 @@ class StructuredAscent(MultiStartAscent):
         warnings = []
         if not best.converged and not self.must_end:
             warnings.append(
-                f"structured mean field still moved by {best.residual:.1e} after "
+                f"structured mean field still changed by {best.residual:.1e} after "
                 f"{self.method.max_iter} sweeps; the bound holds, but raise max_iter"
             )
         return Solution(
@@ -354,7 +356,9 @@ class StructuredAscent(MultiStartAscent):
 
 
 def naive_solution(graph: FactorGraph, run: MethodRun, seed: int) -> Solution:
-    """The naive mean field solution of a reduced graph, in a part of the time that is left."""
+    """Return the naive mean field solution of a reduced graph, within a fraction of the remaining
+    time.
+    """
     budget = run.clock.budget
     if budget.seconds is not None:
         left = max(_NAIVE_PART * (budget.seconds - run.clock.seconds), 1e-6)
@@ -367,7 +371,7 @@ def naive_solution(graph: FactorGraph, run: MethodRun, seed: int) -> Solution:
 
 
 def _out_of_time(naive: Solution, run: MethodRun) -> Solution:
-    """The naive solution, with the reason why there is no better one."""
+    """Return the naive solution, with the reason why there is no better one."""
     if run.stopped != "interrupted":
         run.stopped = "seconds"
     naive.converged = False
@@ -379,7 +383,7 @@ def _out_of_time(naive: Solution, run: MethodRun) -> Solution:
 
 
 def _deadline(run: MethodRun, part: float) -> Callable[[], bool]:
-    """Whether a part of the time that is left now has passed."""
+    """Return a function that tests whether a fraction of the remaining time has passed."""
     seconds = run.clock.budget.seconds
     if seconds is None:
         return lambda: False
@@ -388,7 +392,7 @@ def _deadline(run: MethodRun, part: float) -> Callable[[], bool]:
 
 
 def read_ranges(text: str) -> list[list[int]]:
-    """Groups of whole numbers from a text: ranges and single numbers, groups apart by `/`.
+    """Parse groups of integers: ranges and single numbers, with groups separated by `/`.
 
     >>> read_ranges("0-2 7/4 5")
     [[0, 1, 2, 7], [4, 5]]
@@ -400,7 +404,8 @@ def read_ranges(text: str) -> list[list[int]]:
             low, dash, high = word.partition("-")
             if not is_whole(low) or (dash and not is_whole(high)):
                 raise MethodError(
-                    f"tree-mf: '{word}' is no number and no range; write for example 0-4 9/5-8"
+                    f"tree-mf: '{word}' is neither a number nor a range; write for example 0-4 "
+                    "9/5-8"
                 )
             numbers.extend(range(int(low), int(high if dash else low) + 1))
         groups.append(numbers)
@@ -424,7 +429,9 @@ def _reduced_factors(graph: FactorGraph, run: MethodRun) -> Ints:
 
 
 def _too_long(graph: FactorGraph, forest: Forest) -> bool:
-    """Whether the cliques between the variables of cut factors are too many, or too large."""
+    """Return whether the cliques between the variables of cut factors are too many, or too
+    large.
+    """
     from kikuchi.engines.mean_field.kernels.structured_search import count_sites
 
     every = range(graph.n_variables)

@@ -10,8 +10,8 @@ with kappa_1, kappa_2, kappa_3 the first cumulants of x under q and nu = kappa_1
 
     log Z >= kappa_1 + log(1 + kappa_2 / 2 exp(kappa_3 / (3 kappa_2))).
 
-The first term alone is the bound of mean field. The spins' fields are then moved to where the whole
-bound is highest.
+The first term alone is the bound of mean field. The fields of the spins then maximise the whole
+bound.
 
 Reference: HOJ-X8.
 """
@@ -35,12 +35,12 @@ from kikuchi.methods.method import BinaryPairwiseMethod, option
 from kikuchi.methods.plefka import Expansion, ExpansionDescent
 from kikuchi.methods.saddle_point import cumulants
 
-_LEAST = 1e-280  # variance of the log-weight that is as good as none
-_STEEPEST = 20.0  # fields of the spins at most: further ones change nothing
+_LEAST = 1e-280  # negligible variance of the log-weight
+_STEEPEST = 20.0  # largest field of a spin: larger ones have no effect
 
 
 def third_order_bound(model: SpinModel, x: Array) -> tuple[float, Array]:
-    """The bound at independent spins in the fields x, without the model's constant, and its
+    """Return the bound at independent spins in the fields x, without the model's constant, and its
     gradient.
 
     >>> from kikuchi import ising
@@ -54,7 +54,7 @@ def third_order_bound(model: SpinModel, x: Array) -> tuple[float, Array]:
 
 
 class BoundMoments(NamedTuple):
-    """Derivatives of the bound by fields and by stored couplings: what it takes for E[s_i] and
+    """Derivatives of the bound by fields and stored couplings, as approximations of E[s_i] and
     E[s_i s_j]; they need not be moments of any distribution.
     """
 
@@ -63,7 +63,7 @@ class BoundMoments(NamedTuple):
 
 
 def bound_moments(model: SpinModel, x: Array) -> BoundMoments:
-    """Derivatives of the bound by the model's parameters, the independent spins held.
+    """Return the derivatives of the bound by the model's parameters, for fixed independent spins.
 
     >>> from kikuchi import ising
     >>> model = spin_model(ising({(0, 1): 0.5}, [0.0, 0.0]), "third-order")
@@ -101,7 +101,7 @@ class _Slopes:
         self.by_field = self.by_field + self.weight * (v * by_m - by_a)
 
     def moments(self) -> BoundMoments:
-        """Derivatives by fields and couplings."""
+        """Return the derivatives by fields and couplings."""
         at, j, rows, columns = self.at, self.model.couplings, self.model.rows, self.model.columns
         m, v, a, t = at.m, at.v, self.a, self.t
         both = v[rows] * v[columns]
@@ -116,7 +116,8 @@ class _Slopes:
 
 
 def ascend_bound(model: SpinModel, x: Array, limit: int, tol: float) -> tuple[float, Array, bool]:
-    """The highest bound that L-BFGS reaches from x, where, and whether its gradient is below `tol`.
+    """Return the highest bound that L-BFGS reaches from x, its point, and whether the gradient is
+    below `tol`.
 
     For callers without a budget, such as rows of data with a model each.
     """
@@ -140,9 +141,9 @@ def _descent(model: SpinModel, x: Array) -> Lbfgs:
 class ThirdOrder(BinaryPairwiseMethod):
     """Lower bound of third order, tighter than mf: binary pairwise models.
 
-    Begins at mean-field solutions and ascends the bound from each; the best wins. `log_z` is the
-    bound, which is at least that of mean field. The marginals are those of the independent spins
-    at which the bound is highest.
+    Maximises the bound from several mean-field solutions and returns the best result. `log_z` is
+    the bound, which is at least that of mean field. The marginals are those of the independent
+    spins at which the bound is highest.
 
     >>> import kikuchi as kk
     >>> triangle = kk.ising({(0, 1): 0.4, (1, 2): 0.4, (0, 2): 0.4}, [0.1, 0.0, 0.0])
@@ -157,7 +158,7 @@ class ThirdOrder(BinaryPairwiseMethod):
     certifies = ("lower",)
 
     tol: float = option(1e-6, "stop when no component of the gradient is larger", low=0)
-    max_iter: int = option(500, "most steps of each start", low=1)
+    max_iter: int = option(500, "maximum number of steps of each start", low=1)
 
     def _solve(self, graph: FactorGraph, run: MethodRun) -> Solution:
         model = spin_model(graph, self.name)
@@ -213,6 +214,6 @@ class ThirdOrder(BinaryPairwiseMethod):
         )
         if not converged:
             solution.warnings.append(
-                "not converged: the bound still rises; raise max_iter or allow more time"
+                "not converged: the bound still increases; raise max_iter or allow more time"
             )
         return solution

@@ -1,8 +1,8 @@
-"""Unified propagation and scaling: the Bethe free energy, minimised with certainty.
+"""Unified propagation and scaling: convergent minimisation of the Bethe free energy.
 
-Clamp enough variables to cut all cycles. The Bethe free energy is then a sum of convex problems on
-trees, each solved by one walk that mixes propagation and scaling. Clamp other variables and repeat:
-the free energy never rises.
+If enough variables are clamped to cut all cycles, the Bethe free energy is a sum of convex problems
+on trees, each solved by one walk that mixes propagation and scaling. Repeating this with other
+clamped variables never increases the free energy.
 
 Reference: TEH-I16, TEH-I17, WH-I5.
 """
@@ -35,20 +35,22 @@ class UnifiedScaling(Method):
 
     Coordinate descent: in each iteration one set of variables is clamped at its current marginals,
     so that with the observed ones all cycles are cut, and the rest is solved to the optimum by
-    UPS-T (walks, and Newton's method where those are slow). The Bethe free energy never rises, and
-    it is that of beliefs which agree with each other and with the observed marginals: a tree that
-    cannot be solved keeps those it had. In the limit they are a stationary point: a fixed point of
-    `bp` or `loopy-is`, also where those do not converge. Strong factors and zeros tie variables of
-    different sets, so that sets in turn hardly move; `accelerate` then moves all marginals of a set
-    at once, each time to a lower free energy. Without it this is the algorithm of the thesis.
-    `diagnostics["stationarity"]` says how far the answer is from a stationary point: how far a
-    clamped variable would move if it were free, or the size of Newton's step, whichever is less.
+    UPS-T (walks, and Newton's method where they are slow). The Bethe free energy never increases,
+    and it is that of beliefs that agree with each other and with the observed marginals: a tree
+    that cannot be solved keeps its previous beliefs. In the limit they are a stationary point: a
+    fixed point of `bp` or `loopy-is`, even if these do not converge. Strong factors and zeros
+    couple variables of different sets, so alternating sets make little progress; `accelerate` then
+    also updates all marginals of a set jointly, each time to a lower free energy. Without it this
+    is the algorithm of the thesis. `diagnostics["stationarity"]` measures the distance of the
+    result from a stationary point: the change of a clamped variable if it were free, or the size of
+    the Newton step, whichever is less.
 
-    `log_z` and the trace are minus the Bethe free energy (see `loopy-is` for what that means with
-    observed marginals). `clamps` says which variables are clamped in turn: on grids even columns,
-    odd rows, odd columns, even rows (`rows-columns`) or even and odd columns (`columns`); `greedy`
-    finds small sets for any graph; `auto` is rows-columns on a grid and greedy elsewhere. In Python
-    the sets can be given, `clamps=[[0], [2]]`, and as a text too: `0/2`, with + between variables.
+    `log_z` and the trace are minus the Bethe free energy (see `loopy-is` for its meaning with
+    observed marginals). `clamps` selects the sets of variables that are clamped alternately: on
+    grids even columns, odd rows, odd columns, even rows (`rows-columns`) or even and odd columns
+    (`columns`); `greedy` finds small sets for any graph; `auto` is rows-columns on a grid and
+    greedy elsewhere. The sets can also be given, in Python as `clamps=[[0], [2]]` and in a
+    specification string as `0/2`, with + between variables.
 
     >>> import kikuchi as kk
     >>> weights = {(0, 1): 2.0, (1, 2): -1.5, (2, 3): 1.0, (0, 3): 3.0}
@@ -68,19 +70,19 @@ class UnifiedScaling(Method):
     takes_observed_marginals: ClassVar[bool] = True
 
     clamps: str | Sequence[Sequence[int]] = option(
-        "auto", "sets clamped in turn: auto, rows-columns, columns, greedy, or such as 0+4/2"
+        "auto", "alternately clamped sets: auto, rows-columns, columns, greedy, or such as 0+4/2"
     )
     start: Literal["uniform", "bp"] = option(
-        "uniform", "first marginals: uniform, or after a few damped sweeps of belief propagation"
+        "uniform", "initial marginals: uniform, or after a few damped sweeps of belief propagation"
     )
     accelerate: bool = option(
-        True, "between the sets, also move all clamped marginals at once to a lower free energy"
+        True, "between the sets, also update all clamped marginals jointly to a lower free energy"
     )
     tol: float = option(
-        1e-9, "largest change of a probability in one round of all sets to stop at", above=0
+        1e-9, "stop when no probability changes by more than this in one round of all sets", above=0
     )
-    max_iter: int = option(10000, "most sets clamped", low=1)
-    max_walks: int = option(100000, "most walks over a tree in one iteration", low=1)
+    max_iter: int = option(10000, "maximum number of clamped sets", low=1)
+    max_walks: int = option(100000, "maximum number of walks over a tree in one iteration", low=1)
 
     def __post_init__(self) -> None:
         clamps = sets_text(self.clamps, _NAMED)
@@ -147,7 +149,7 @@ class UnifiedScaling(Method):
             position = np.searchsorted(run.variables, asked)
             known = position < len(run.variables)
             known[known] = run.variables[position[known]] == np.array(asked, dtype=np.int64)[known]
-            chosen[position[known]] = True  # the others are observed, or not in this graph
+            chosen[position[known]] = True  # the others are observed or not in this graph
             if not cuts_cycles(graph, chosen | observed):
                 text = "+".join(map(str, asked)) or "empty"
                 raise MethodError(
@@ -159,8 +161,8 @@ class UnifiedScaling(Method):
         if always.any():
             v = int(run.variables[np.flatnonzero(always)[0]])
             raise MethodError(
-                f"method ups: variable {v} is in every clamp set and would never move; "
-                "leave it out of one"
+                f"method ups: variable {v} is in every clamp set and would never change; remove "
+                "it from one"
             )
         return sets
 
@@ -169,13 +171,14 @@ class UnifiedScaling(Method):
 class UnifiedTreeScaling(Method):
     """Unified propagation and scaling on forests, exact.
 
-    Needs observed variables that cut every cycle; a forest has none to cut. The problem is then
+    Requires observed variables that cut every cycle; a forest has no cycles. The problem is then
     convex with one optimum. A walk over the paths between observed variables scales each of them
     once, every time at its exact current marginal, at the cost of one message per edge and
-    direction. On a forest the answer is exact; elsewhere it is the Bethe approximation.
+    direction. On a forest the result is exact; elsewhere it is the Bethe approximation.
 
-    The trace is minus the dual value, which falls to `log_z` = minus the least Bethe free energy.
-    `diagnostics` counts messages and scalings, in all and in one walk.
+    The trace is minus the dual value, which decreases to `log_z` = minus the minimum of the Bethe
+    free energy. `diagnostics` contains the numbers of messages and scalings, in total and in one
+    walk.
 
     >>> import kikuchi as kk
     >>> chain = kk.boltzmann_graph({(0, 1): 1.0, (1, 2): -2.0}, [0.5, -0.3, 0.2])
@@ -189,8 +192,10 @@ class UnifiedTreeScaling(Method):
     needs_forest: ClassVar[bool] = True
     takes_observed_marginals: ClassVar[bool] = True
 
-    tol: float = option(1e-10, "largest distance of a marginal from its target", above=0)
-    max_iter: int = option(1_000_000, "most walks over a tree", low=1)
+    tol: float = option(
+        1e-10, "stop when no marginal is further than this from its target", above=0
+    )
+    max_iter: int = option(1_000_000, "maximum number of walks over a tree", low=1)
 
     def _solve(self, graph: FactorGraph, run: MethodRun) -> Solution:
         observed, _ = observed_marginals(graph, run.targets)

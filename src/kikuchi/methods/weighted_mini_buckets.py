@@ -1,10 +1,10 @@
 """Weighted mini-buckets: certified upper and lower bounds on log Z that tighten with the i-bound.
 
 Bucket elimination with its buckets split into mini-buckets of at most `ibound` + 1 variables, which
-share each variable by Hölder's inequality: all weights positive bound log Z from above, all but one
-negative from below. Cost shifts between the mini-buckets of a variable, over all that they have in
-common, and the weights are optimised by L-BFGS on the exact gradient, which a forward and a
-backward pass give (`bounds`). Every point on the way is a bound.
+share each variable by Hölder's inequality: positive weights bound log Z from above; weights that
+are all negative except one bound it from below. Cost shifts between the mini-buckets of a variable,
+over all their common variables, and the weights are optimised by L-BFGS on the exact gradient from
+a forward and a backward pass (`bounds`). Every iterate is a bound.
 
 Reference: LIU-I17.
 """
@@ -31,25 +31,26 @@ __all__ = ["MiniBucketPlan", "WeightedMiniBuckets", "mini_bucket_plan"]
 class WeightedMiniBuckets(Method):
     """Upper and lower bounds on log Z by weighted mini-bucket elimination (Liu and Ihler 2011).
 
-    `ibound` is the most variables that a message may have; tables have one more. Without it the
-    largest is taken whose tables have a modest size, smaller where the budget has few seconds or
-    bytes. Once it reaches the width of the order the answer is exact. Several random orders are
-    tried by successive halving: after 8, 16, 32, ... iterations the worse half of them is dropped,
-    for each bound on its own.
-    The lower bound, which is not concave, is also sought by way of weakened factors.
+    `ibound` is the maximum number of variables of a message; tables have one more. By default it is
+    the largest with tables of modest size, smaller if the budget has few seconds or bytes. If it
+    reaches the width of the order, the result is exact. Several random orders are tried by
+    successive halving: after 8, 16, 32, ... iterations the worse half is dropped, separately for
+    each bound. The lower bound, which is not concave, is also optimised through a sequence of
+    weakened factors.
 
-    `log_z` is the middle of the bounds (or the one bound that was asked for). Marginals and factor
+    `log_z` is the midpoint of the bounds (or the single requested bound). Marginals and factor
     beliefs are those of the mini-buckets at the upper bound (with `bound="lower"`, at the lower
-    one); those of one variable agree as far as the search has converged. It has once 10
-    iterations together gain less than `tol` nats on each bound.
+    one); those of one variable agree up to convergence. The search has converged when 10 iterations
+    together gain less than `tol` nats on each bound.
 
     With `ibound=1` on a pairwise model the mini-buckets are trees: the upper bound is then of the
-    tree-reweighted kind, the lower one, a single positive weight, its negative.
+    tree-reweighted kind, and the lower one, with a single positive weight, its negative
+    counterpart.
 
-    A zero in a mini-bucket of negative weight forbids all that it meets, so models with many zeros
-    may have no finite lower bound of this kind. It is then sought for the model restricted to
-    likely states that exclude each other nowhere, a far looser bound; if none are found either it
-    is None and a warning says so.
+    A zero in a mini-bucket of negative weight forbids all states that contain it, so models with
+    many zeros may have no finite lower bound of this kind. Then the model is restricted to likely
+    states that never exclude each other, which gives a much looser bound; if there are none, the
+    bound is None and a warning is issued.
 
     >>> import kikuchi as kk
     >>> grid = kk.grid(5, 5, seed=0)
@@ -63,12 +64,14 @@ class WeightedMiniBuckets(Method):
     objective_name: ClassVar[str] = "upper bound"
     certifies = ("lower", "upper")
 
-    ibound: int | None = option(None, "most variables of a message; none chooses by size", low=0)
-    bound: Literal["both", "upper", "lower"] = option("both", "which bounds to seek")
+    ibound: int | None = option(
+        None, "maximum number of variables of a message; none: chosen by size", low=0
+    )
+    bound: Literal["both", "upper", "lower"] = option("both", "bounds to compute")
     order: SplitOrder = option("min-split", "elimination order")
-    orders: int = option(16, "orders that are tried, fewer where tables are large", low=1)
+    orders: int = option(16, "number of orders tried, fewer if tables are large", low=1)
     tol: float = option(1e-5, "stop when ten iterations gain less than this many nats", low=0.0)
-    max_iter: int = option(1000, "most steps of each search", low=0)
+    max_iter: int = option(1000, "maximum number of steps of each search", low=0)
     seed: int = option(0, "seed of the ties in the orders after the first", low=0)
 
     def _solve(self, graph: FactorGraph, run: MethodRun) -> Solution:
@@ -81,7 +84,7 @@ class WeightedMiniBuckets(Method):
 
 
 def _decided(live: LiveGraph) -> Solution:
-    """Zeros decide every factor: what is left is uniform, and exact."""
+    """Return the exact result if zeros determine every factor: a uniform distribution."""
     cards = live.graph.cardinalities
     log_z = live.constant
     return Solution(

@@ -25,20 +25,22 @@ from kikuchi.neural.attention import NetworkDescent, network_bytes, padded_roots
 
 
 class Logits(Part, Protocol):
-    """What writes the logits of the root beliefs, and steps against their gradient."""
+    """Protocol of the source of the logits of the root beliefs, and of steps against their
+    gradient.
+    """
 
     def logits(self) -> Array:
         """The present logits."""
 
     def step(self, gradient: Array) -> Array:
-        """One step against the gradient; answers the next logits."""
+        """Make one step against the gradient; return the next logits."""
 
 
 @dataclass(frozen=True)
 class EnergySettings:
     """Options of a region free energy over the beliefs of a network."""
 
-    regions: str = option("auto", "which regions; `kikuchi regions --help` lists them")
+    regions: str = option("auto", "choice of regions; `kikuchi regions --help` lists them")
     penalty: float = option(5.0, "weight of the squared disagreement of regions", low=0)
     network: Literal["attention", "none"] = option(
         "attention", "what writes the root beliefs: the network, or free tables"
@@ -70,7 +72,7 @@ class AdamVector(State):
         return self.values
 
     def step(self, gradient: Array) -> Array:
-        """One step against the gradient; answers the next values."""
+        """Make one step against the gradient; return the next values."""
         self.count += 1
         self.mean += 0.1 * (gradient - self.mean)
         self.square += 0.001 * (gradient**2 - self.square)

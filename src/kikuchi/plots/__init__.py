@@ -1,6 +1,6 @@
-"""Figures: every function takes plain arrays and answers with a matplotlib Figure.
+"""Figures: every function takes plain arrays and returns a matplotlib Figure.
 
-matplotlib itself is imported when the first figure is drawn, never before.
+matplotlib is imported only when the first figure is drawn.
 """
 
 from kikuchi.plots.beliefs import grid_beliefs, histogram, marginal_bars, overview

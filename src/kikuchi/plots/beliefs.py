@@ -1,6 +1,6 @@
-"""Marginals as pictures: bars for a few variables, images for grids, histograms for the rest.
+"""Figures of marginals: bars for a few variables, images for grids, histograms otherwise.
 
-With `max_product` the numbers are max-marginals, and the labels say so.
+With `max_product` the numbers are max-marginals and are labelled as such.
 """
 
 from __future__ import annotations
@@ -61,7 +61,8 @@ def marginal_bars(
     max_product: bool = False,
     title: str | None = None,
 ) -> Figure:
-    """Each marginal as one stacked bar, one segment per state, for at most `MOST_BARS` variables.
+    """Draw each marginal as a stacked bar with one segment per state, for at most `MOST_BARS`
+    variables.
 
     >>> figure = marginal_bars([np.array([0.2, 0.8])], ["rain"], [["no", "yes"]])
     >>> [text.get_text() for text in figure.axes[0].get_yticklabels()]
@@ -81,7 +82,7 @@ def marginal_bars(
 
 
 def histogram(marginals: Marginals, *, max_product: bool = False) -> Figure:
-    """How decided the marginals are: counts of P(x=1) if all are binary, else of the largest."""
+    """Draw a histogram of P(x=1) if all variables are binary, else of the largest probabilities."""
     with style.styled():
         figure, axes = style.new_figure(5.2, 3.1)
         _draw_histogram(axes[0], marginals, max_product)
@@ -98,7 +99,8 @@ def overview(
     *,
     max_product: bool = False,
 ) -> Figure:
-    """Convergence on the left; on the right the marginals in the form that suits their number.
+    """Draw convergence on the left, and the marginals in a form suited to their number on the
+    right.
 
     >>> len(overview([np.array([0.3, 0.7])], Trace(), "bp").axes)
     2
@@ -169,7 +171,7 @@ def _reduction(rows: int, cols: int) -> int:
 
 
 def _coarse(image: Array) -> Array:
-    """The image itself, or averages over square blocks when it has too many cells to show."""
+    """Return the image, or averages over square blocks if it has too many cells to show."""
     step = _reduction(*image.shape)
     if step == 1:
         return image
@@ -231,7 +233,7 @@ def _draw_bars(
 
 
 def _segment_label(state: str, p: float) -> str:
-    """State and probability, as much of it as fits into a segment of width `p`."""
+    """Return the state and probability, as far as they fit into a segment of width `p`."""
     width = int(p * 62)
     state, number = style.plain(state), f"{p:.3f}"
     if len(state) + len(number) + 2 <= width:

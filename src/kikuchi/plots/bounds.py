@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-_ZOOM = 4.0  # the second panel appears when the first one is so many times taller than its end
+_ZOOM = 4.0  # height ratio of the first bounds to the last at which a second panel appears
 
 
 def bounds_over_time(
@@ -26,10 +26,10 @@ def bounds_over_time(
     estimate: float | None = None,
     title: str | None = None,
 ) -> Figure:
-    """Lower and upper bound on log Z against time, marked where another method took over.
+    """Draw the lower and upper bounds on log Z against time, with the method of each section.
 
-    Bounds that are not known yet are NaN. A second panel shows the end of the run from near when
-    the first bounds were much wider.
+    Unknown bounds are NaN. A second panel enlarges the end of the run if the first bounds were much
+    wider.
 
     >>> figure = bounds_over_time([0.1, 0.2], [1.0, 1.5], [3.0, 2.0], ["mf", "wmb"], estimate=1.7)
     >>> figure.axes[0].get_ylabel()
@@ -61,7 +61,9 @@ def _draw(axes: Axes, t: Array, low: Array, high: Array, estimate: float | None)
 
 
 def _name_methods(axes: Axes, t: Array, methods: Sequence[str]) -> None:
-    """The method of each stretch of time, written where it begins if there is enough space."""
+    """Write the name of the method at the start of each section of time, if there is enough
+    space.
+    """
     span = float(t[-1]) if len(t) else 1.0
     last = -np.inf
     for k, name in enumerate(methods):
@@ -83,7 +85,7 @@ def _name_methods(axes: Axes, t: Array, methods: Sequence[str]) -> None:
 
 
 def _near(low: Array, high: Array) -> tuple[float, float] | None:
-    """Limits of a panel around the last bounds, if the first were much wider."""
+    """Return the limits of a panel around the last bounds, if the first were much wider."""
     known = np.isfinite(low) & np.isfinite(high)
     if not known.any():
         return None

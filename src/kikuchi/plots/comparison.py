@@ -1,4 +1,4 @@
-"""Approximate answers beside exact ones, and methods beside each other."""
+"""Comparison of approximate with exact results, and of methods with each other."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-_MOST_VECTOR_POINTS = 1500  # more points are drawn as one picture inside the SVG
-_FLOOR = 1e-12  # smaller errors are rounding: they stand at the edge of the axis
+_MOST_VECTOR_POINTS = 1500  # more points are rasterised inside the SVG
+_FLOOR = 1e-12  # smaller errors are rounding errors, drawn at the edge of the axis
 
 Numbers = Sequence[float | None]
 
@@ -25,9 +25,9 @@ Numbers = Sequence[float | None]
 def scatter(
     exact: ArrayLike, approximate: ArrayLike, label: str, errors: tuple[float, float] | None = None
 ) -> Figure:
-    """Marginal probabilities of a method against the exact ones, with the error in figures.
+    """Draw the marginal probabilities of a method against the exact ones, with the errors as text.
 
-    `errors` are the largest and the mean error to write; without them those of the points.
+    `errors` are the largest and the mean error to display; by default those of the points.
 
     >>> scatter([0.2, 0.8], [0.3, 0.7], "bp").axes[0].get_xlabel()
     'exact probability'
@@ -43,14 +43,17 @@ def scatter(
 def probability_pairs(
     reference: ArrayLike, answer: ArrayLike, label: str
 ) -> tuple[Figure, Axes, Array]:
-    """Probabilities of an answer against those of a reference, and their absolute differences.
+    """Draw the probabilities of a result against a reference, and return their absolute
+    differences.
 
-    One dot each, beside the line of agreement; `label` names the answer. Call inside `styled()`.
+    Each is a dot, compared with the diagonal; `label` names the result. Call inside `styled()`.
     """
     x = np.asarray(reference, dtype=np.float64).ravel()
     y = np.asarray(answer, dtype=np.float64).ravel()
     if x.shape != y.shape or not x.size:
-        raise ModelError(f"{x.size} exact and {y.size} approximate values; give as many")
+        raise ModelError(
+            f"{x.size} exact and {y.size} approximate values; their numbers must be equal"
+        )
     figure, (axes,) = style.new_figure(4.3, 4.3)
     axes.plot([0, 1], [0, 1], color=style.SOFT, lw=1.0, zorder=1)
     axes.scatter(

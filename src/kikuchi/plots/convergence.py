@@ -1,4 +1,4 @@
-"""How iterative methods approached their answer."""
+"""Convergence of iterative methods."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 _MOST_POINTS = 1500  # keeps the SVG of a long run small
-_SMALLEST = 1e-17  # an exact zero stands here on the logarithmic axis
+_SMALLEST = 1e-17  # position of an exact zero on the logarithmic axis
 
 
 def convergence(
@@ -24,8 +24,9 @@ def convergence(
 ) -> Figure:
     """Residual (logarithmic) and objective of each trace against iterations, or another `unit`.
 
-    A panel appears only if some trace has two numbers for it; a trace without steps is left out.
-    Objectives or residuals of different names are different quantities and get a panel each.
+    A panel appears only if some trace has at least two values for it; traces without steps are
+    omitted. Objectives or residuals with different names are different quantities with a panel
+    each.
 
     >>> trace = Trace()
     >>> for k in range(1, 5):
@@ -55,7 +56,7 @@ def convergence(
 
 
 def draw_convergence(axes: Axes, trace: Trace) -> None:
-    """The one panel that says most about a run: its residual, or else its objective."""
+    """Draw the most informative panel of a run: its residual, or else its objective."""
     panels = _panels({"": trace})
     if not panels:
         style.remark(axes, "No iterations were recorded:\nthe method took one step.")

@@ -1,4 +1,4 @@
-"""Filters of energy models: how Gabor functions tile pictures, time and frequency of sounds."""
+"""Filters of energy models: Gabor fits of image filters, time and frequency of sound filters."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-_BAR = 0.5  # length of a bar in standard deviations of the bell across the wave
+_BAR = 0.5  # length of a bar in standard deviations of the envelope across the wave
 _LONGEST = 0.15  # half of a bar, of the side of the picture
 _FEW = 10  # filters of sounds that are drawn one by one
 
@@ -32,8 +32,8 @@ def gabor_tiling(
     *,
     good: float = 0.8,
 ) -> Figure:
-    """Where Gabor functions lie: in the picture, by orientation and frequency, and how good they
-    are. Only those with R² above `good` are drawn in the first two panels.
+    """Draw Gabor functions by position, by orientation and frequency, and by goodness of fit. The
+    first two panels show only those with R² above `good`.
 
     >>> one = np.ones(1)
     >>> len(gabor_tiling((8, 8), [[4, 4]], 45 * one, 0.2 * one, [[1, 2]], one).axes)
@@ -94,8 +94,7 @@ def time_frequency_tiling(
     time_spread: ArrayLike,
     frequency_spread: ArrayLike,
 ) -> Figure:
-    """Where filters of sounds lie: an ellipse of one standard deviation each, and how much of the
-    plane of time and frequency all of them cover.
+    """Draw sound filters as ellipses of one standard deviation, and their coverage of the plane.
 
     >>> one = np.ones(1)
     >>> len(time_frequency_tiling(np.ones((5, 8)), 8000, one, one, one, one).axes)
@@ -131,7 +130,7 @@ def time_frequency_tiling(
 
 
 def sound_filters(filters: ArrayLike, power: ArrayLike, rate: float) -> Figure:
-    """The first filters of sounds and their power spectra, one pair per row.
+    """Draw the first sound filters and their power spectra, one pair per row.
 
     >>> len(sound_filters(np.ones((2, 8)), np.ones((2, 5)), 8000.0).axes)
     4
@@ -158,8 +157,8 @@ def sound_filters(filters: ArrayLike, power: ArrayLike, rate: float) -> Figure:
 def spectra(
     groups: Mapping[str, tuple[ArrayLike, ArrayLike]], unit: str, what: str = "power"
 ) -> Figure:
-    """Spectra by name, each as places (in `unit`) and positive values of `what`, on a logarithmic
-    axis of the values.
+    """Draw spectra by name, each as positions (in `unit`) and positive values of `what`, on a
+    logarithmic axis.
 
     >>> len(spectra({"data": ([0, 1], [1, 0.1]), "samples": ([0, 1], [1, 0.2])}, "kHz").axes)
     1
@@ -176,7 +175,7 @@ def spectra(
 
 
 def training_measures(trace: Trace) -> Figure | None:
-    """The further quantities of a trace against epochs, a panel each; None if it has none.
+    """Draw the measures of a trace against epochs, one panel each; None if it has none.
 
     >>> trace = Trace()
     >>> trace.record(1, measures={"acceptance": 0.9, "step size": 0.1})

@@ -1,4 +1,4 @@
-"""Small factor graphs drawn: variables as circles, factors as squares."""
+"""Drawings of small factor graphs: variables as circles, factors as squares."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _LONGEST_NAME = 16
 
 
 def drawable(n_variables: int, n_factors: int) -> bool:
-    """True when a drawing of that many nodes can be read.
+    """Return whether a drawing with this many nodes is legible.
 
     >>> drawable(8, 8), drawable(100, 180)
     (True, False)
@@ -43,8 +43,8 @@ def draw_graph(
     """The bipartite graph of variables and factors, for at most `MOST_NODES` nodes together.
 
     `belief` (one number in [0, 1] a variable) shades the circles, with white at 1/2 if `centred`
-    and at 0 otherwise; observed variables get a heavy rim; in directed models (`children`) an
-    arrow points from each factor to its child.
+    and at 0 otherwise; observed variables get a heavy rim; in directed models (`children`) arrows
+    point from each factor to its child.
 
     >>> figure = draw_graph([(0, 1)], 2, belief=[0.1, 0.9], names=["a", "b"])
     >>> sorted(text.get_text() for text in figure.axes[0].texts)[-2:]
@@ -62,7 +62,7 @@ def draw_graph(
     with style.styled():
         figure, (axes,) = style.new_figure(width, height)
         axes.set_axis_off()
-        axes.set_aspect("equal", adjustable="datalim")  # room for the circles of flat graphs
+        axes.set_aspect("equal", adjustable="datalim")  # space for the circles of flat graphs
         axes.margins(0.08)
         _draw_edges(axes, scopes, n_variables, positions, children)
         _draw_factors(axes, positions[n_variables:])
@@ -78,8 +78,8 @@ def draw_graph(
 def layout(scopes: Sequence[Sequence[int]], n_variables: int) -> Array:
     """Positions of the variables, then of the factors; one edge is about one unit long.
 
-    Every component is laid out by graph distance (Kamada and Kawai), which uses no random
-    numbers, and the components stand side by side, the largest first.
+    Every component is laid out by graph distance (Kamada and Kawai), which uses no random numbers,
+    and the components are placed side by side, the largest first.
 
     >>> layout([(0,)], 1).shape
     (2, 2)
@@ -161,7 +161,7 @@ def _draw_factors(axes: Axes, positions: Array) -> None:
 def _draw_variables(
     axes: Axes, positions: Array, belief: ArrayLike | None, observed: Sequence[int], shade: Any
 ) -> list[Any]:
-    """Draw the circles and answer with their colours."""
+    """Draw the circles and return their colours."""
     rims = np.full(len(positions), 1.0)
     rims[list(observed)] = 3.0
     common: dict[str, Any] = {"s": 330, "edgecolors": "#4a525c", "linewidths": rims, "zorder": 4}
@@ -188,7 +188,7 @@ def _write_names(
     names: Sequence[str] | None,
     fills: list[Any],
 ) -> None:
-    """Short names inside the circles, longer ones beside them where no edge passes."""
+    """Write short names inside the circles, and longer ones next to them where no edge passes."""
     for v, fill in enumerate(fills):
         name = style.plain(style.shorten(names[v] if names else str(v), _LONGEST_NAME))
         if len(name) <= 2:
@@ -211,7 +211,7 @@ def _write_names(
 
 
 def _free_side(edges: Array) -> tuple[float, float]:
-    """Below, above, right or left: the side farthest in angle from every edge."""
+    """Return the side (below, above, right or left) with the largest angle to every edge."""
     sides = np.array([[0.0, -1.0], [0.0, 1.0], [1.0, 0.0], [-1.0, 0.0]])
     if not len(edges):
         return 0.0, -1.0

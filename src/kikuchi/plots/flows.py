@@ -1,4 +1,4 @@
-"""Flows: samples beside the data, held-out scores by epoch, and responsibilities."""
+"""Figures of flows: samples and data, held-out scores by epoch, and responsibilities."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ MOST_COLUMNS = 6  # of a pair plot
 def samples_beside_data(
     rows: ArrayLike, samples: ArrayLike, labels: ArrayLike, names: tuple[str, str]
 ) -> Figure:
-    """Two columns of the data and of samples, and the data coloured by their components.
+    """Draw two columns of the data and of samples, and the data coloured by component.
 
     >>> points = np.random.default_rng(0).normal(size=(20, 2))
     >>> len(samples_beside_data(points, points, np.zeros(20, int), ("a", "b")).axes)
@@ -52,12 +52,15 @@ def samples_beside_data(
 
 
 def pair_plot(rows: ArrayLike, samples: ArrayLike, names: Sequence[str]) -> Figure:
-    """All pairs of columns: data below the diagonal, samples above it, both as histograms on it.
+    """Draw all pairs of columns: data below the diagonal, samples above it, histograms of both on
+    it.
 
     Parameters
     ----------
-    rows, samples : arrays with the same columns, at most six of which are drawn.
-    names : those of the columns.
+    rows, samples : array-like
+        Arrays with the same columns, at most six of which are drawn.
+    names : Sequence[str]
+        Those of the columns.
 
     >>> points = np.random.default_rng(0).normal(size=(20, 3))
     >>> len(pair_plot(points, points, ["a", "b", "c"]).axes)
@@ -98,8 +101,8 @@ def _span(values: NDArray[np.float64]) -> tuple[float, float]:
 
 
 def held_out_scores(scores: ArrayLike, gaussian: float) -> Figure:
-    """Held-out log-likelihood by epoch, with the Gaussian mixture that the flow began from; a dot
-    marks the epoch that is the answer, if the flow was better than the mixture.
+    """Draw the held-out log-likelihood by epoch, and that of the Gaussian mixture from which the
+    flow started. A dot marks the selected epoch, if the flow was better than the mixture.
 
     >>> len(held_out_scores([-2.0, -1.5], -2.2).axes)
     1

@@ -1,4 +1,4 @@
-"""Mixtures, recovered directions, maps of the brain and time courses, from plain arrays."""
+"""Figures of ICA from plain arrays: mixtures, directions, brain maps and time courses."""
 
 from __future__ import annotations
 
@@ -35,10 +35,10 @@ def mixture_scatter(
     names: Sequence[str] | None = None,
     title: str | None = None,
 ) -> Figure:
-    """Samples (N, D) of up to three sensors, the true directions and those recovered.
+    """Draw samples (N, D) of up to three sensors, the true directions and the estimated ones.
 
     `directions` maps a name to columns (D, sources); each set has a colour. Directions are lines
-    through the middle, since neither sign nor length of a column is determined.
+    through the origin, since neither sign nor length of a column is determined.
 
     >>> figure = mixture_scatter(np.eye(2), {"found": np.eye(2)}, true=np.eye(2))
     >>> len(figure.axes)
@@ -85,7 +85,7 @@ def _draw_scatter(
 def _draw_lines(
     axes: Axes, columns: ArrayLike, pair: tuple[int, int], reach: float, name: str, look: Any
 ) -> None:
-    """Columns as lines; where a column leaves the plane of the pair its line is shorter."""
+    """Draw columns as lines, projected onto the plane of the pair."""
     matrix = np.atleast_2d(np.asarray(columns, dtype=np.float64))
     length = np.linalg.norm(matrix, axis=0)
     for k in np.flatnonzero(length > 0):
@@ -111,11 +111,11 @@ def brain_components(
     fraction: float = 0.05,
     title: str | None = None,
 ) -> Figure:
-    """One row per component: its map on slices through the anatomy, and its time course.
+    """Draw one row per component: its map on slices through the anatomy, and its time course.
 
     `maps` is (components, x, y, z) with 0 or NaN outside the brain. Only the voxels of largest
-    size are coloured, the `fraction` of those that are not zero (5 % in all by default), and
-    each row has its own scale. Blocks of the `stimulus` are shaded, `reference` is dashed.
+    magnitude are coloured, a `fraction` of the nonzero ones (by default 5 % of all), and each row
+    has its own scale. Blocks of the `stimulus` are shaded, `reference` is dashed.
 
     >>> maps = np.random.default_rng(0).normal(size=(2, 8, 8, 4))
     >>> figure = brain_components(maps, np.zeros((2, 30)), n_slices=3)
@@ -152,7 +152,7 @@ def brain_components(
 
 
 def _brain_legend(figure: Figure, fraction: float, stimulus: bool, reference: bool) -> None:
-    """What colours, shades and dashes mean."""
+    """Draw the legend of colours, shades and dashes."""
     from matplotlib.lines import Line2D
     from matplotlib.patches import Patch
 
@@ -173,7 +173,7 @@ def _cropped(volumes: Array, ground: Array) -> tuple[Array, Array]:
     """Maps and anatomy without empty margins at the sides."""
     used = (ground > 0) | (volumes != 0).any(axis=0)
     if not used.any():
-        raise DataError("all maps are zero everywhere: there is nothing to draw")
+        raise DataError("all maps are zero, so there is nothing to draw")
     across, along = (np.flatnonzero(used.any(axis=other)) for other in ((1, 2), (0, 2)))
     box = (slice(across[0], across[-1] + 1), slice(along[0], along[-1] + 1))
     return volumes[:, *box], ground[box]
@@ -196,7 +196,9 @@ def _brain_grid(volumes: Array, n_slices: int) -> tuple[Figure, list[list[Axes]]
 
 
 def _ground(volumes: Array, anatomy: ArrayLike | None) -> Array:
-    """The grey picture below the maps; without one, the outline of the voxels that have values."""
+    """Return the grey anatomy below the maps; without one, the outline of the voxels that have
+    values.
+    """
     if anatomy is None:
         return np.asarray(0.75 * (volumes != 0).any(axis=0))
     ground = np.nan_to_num(np.asarray(anatomy, dtype=np.float64))
@@ -265,9 +267,9 @@ def time_courses(
     interval: float | None = None,
     title: str | None = None,
 ) -> Figure:
-    """Signals (components, time), one below the other, on a common time axis.
+    """Draw signals (components, time) below each other on a common time axis.
 
-    `interval` is the time between two samples in seconds; `remarks` stand at the right.
+    `interval` is the time between two samples in seconds; `remarks` are written on the right.
 
     >>> len(time_courses(np.zeros((3, 50)), interval=2.0).axes)
     3
@@ -306,7 +308,7 @@ def _draw_course(
     if reference is not None:
         axes.plot(time, _fitted(np.asarray(reference, dtype=np.float64), course), **_DASHED)
     envelope = len(course) > _MOST_COURSE
-    if envelope:  # a long signal: the span of each piece, not a few of its samples
+    if envelope:  # a long signal: draw the range of each piece, not a few of its samples
         edges = np.linspace(0, len(course), _MOST_COURSE // 2 + 1).astype(np.intp)[:-1]
         low, high = np.minimum.reduceat(course, edges), np.maximum.reduceat(course, edges)
         axes.fill_between(time[edges], low, high, color=colour, lw=0.4)
@@ -329,7 +331,7 @@ def _shade_blocks(axes: Axes, stimulus: Array, step: float) -> None:
 
 
 def _fitted(reference: Array, course: Array) -> Array:
-    """The reference on the scale of the course (least squares)."""
+    """Return the reference scaled to the course (least squares)."""
     centred = reference - reference.mean()
     power = float(centred @ centred)
     scale = float(centred @ (course - course.mean())) / power if power > 0 else 0.0
@@ -345,7 +347,7 @@ def draw_agreement(
     true_names: Sequence[str] | None = None,
     found_names: Sequence[str] | None = None,
 ) -> None:
-    """Size of the correlation of each true source (row) with each recovered one (column)."""
+    """Draw the absolute correlation of each true source (row) with each recovered one (column)."""
     values = np.abs(np.asarray(correlation, dtype=np.float64))
     axes.imshow(values, cmap=style.confidence_map(), vmin=0, vmax=1)
     for (i, j), value in np.ndenumerate(values):

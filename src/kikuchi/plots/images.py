@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 _WIDE = 6.4  # inches of a whole figure
-_FEWEST = 5  # images for which a row has room
+_FEWEST = 5  # number of images in a row
 
 
 def tiles(
@@ -28,10 +28,10 @@ def tiles(
     columns: int = 10,
     signed: bool = False,
 ) -> Figure:
-    """Images in rows of `columns`, each of `shape` (height, width).
+    """Draw images of `shape` (height, width) in rows of `columns`.
 
-    Values of 0 to 1 are grey; `signed` ones are blue below zero and vermillion above, on one
-    scale for all, which the colour bar shows.
+    Values from 0 to 1 are grey; `signed` values are blue below zero and vermillion above, on a
+    common scale with a colour bar.
 
     >>> len(tiles(np.zeros((4, 6)), (2, 3), "filters", columns=2, signed=True).axes)
     2
@@ -53,7 +53,7 @@ def tiles(
 
 
 def image_rows(groups: Mapping[str, ArrayLike], shape: tuple[int, int], title: str) -> Figure:
-    """Rows of images with a label each, such as data above their reconstructions.
+    """Draw labelled rows of images, such as data above their reconstructions.
 
     >>> figure = image_rows({"data": np.zeros((3, 4)), "again": np.ones((3, 4))}, (2, 2), "rows")
     >>> [axes.get_ylabel() for axes in figure.axes]
@@ -81,9 +81,9 @@ def draw_tiles(
     signed: bool = False,
     scale: float | None = None,
 ) -> Any:
-    """Draw a stack of images (number, height, width) into axes; answers the picture.
+    """Draw a stack of images (number, height, width) into axes and return the image artist.
 
-    `scale` is the value of the strongest colour, by default the largest there is.
+    `scale` is the value of the strongest colour, by default the largest absolute value.
     """
     if scale is None:
         scale = float(np.nanmax(np.abs(images), initial=0.0)) or 1.0
@@ -98,7 +98,7 @@ def draw_tiles(
 
 
 def mosaic(images: Array, columns: int) -> Array:
-    """One array with the images side by side, a line of NaN between them.
+    """Return one array with the images side by side, separated by lines of NaN.
 
     >>> mosaic(np.ones((3, 2, 2)), 2).shape
     (5, 5)
@@ -114,18 +114,19 @@ def mosaic(images: Array, columns: int) -> Array:
 
 
 def as_images(images: ArrayLike, shape: tuple[int, int]) -> Array:
-    """Rows of pixels, or images already, as a stack (number, height, width)."""
+    """Return images, or rows of pixels, as a stack (number, height, width)."""
     array = np.asarray(images, dtype=np.float64)
     if array.size == 0 or array.size % (shape[0] * shape[1]) or array.ndim < 2:
         raise ModelError(
-            f"images: an array of shape {array.shape} does not hold images of "
+            f"images: an array of shape {array.shape} does not contain images of "
             f"{shape[0]}x{shape[1]} pixels"
         )
     return array.reshape(-1, *shape)
 
 
 def square_shape(pixels: int) -> tuple[int, int] | None:
-    """Height and width of a square image of so many pixels; None if there is none.
+    """Return the height and width of a square image with this many pixels; None if it is not a
+    square number.
 
     >>> square_shape(64), square_shape(65)
     ((8, 8), None)

@@ -24,16 +24,16 @@ _STRAIGHTNESS = (
     2.0,
     8.0,
 )  # weight of a link between two boxes, a box and a waypoint, two waypoints
-_PULL = 0.02  # weight of the middle of the picture, so that loose parts stay together
-_WAY_GAP = 0.15  # space beside a waypoint
+_PULL = 0.02  # weight of the centre of the figure, so that disconnected parts stay together
+_WAY_GAP = 0.15  # space next to a waypoint
 
 
 @dataclass(frozen=True, eq=False)
 class LayeredLayout:
     """Centres of the boxes, and the waypoints of each edge from the top to the bottom.
 
-    `x` and `top` hold the horizontal centre and the upper end of each box, `layer` its layer, and
-    `routes` for each edge the horizontal centres of its waypoints with their layers.
+    `x` and `top` contain the horizontal centre and the upper end of each box, `layer` its layer,
+    and `routes` the horizontal centres and layers of the waypoints of each edge.
     """
 
     x: Array
@@ -63,11 +63,16 @@ def layered(
 
     Parameters
     ----------
-    n : number of boxes.
-    edges : pairs (upper, lower); they must not form a cycle.
-    widths, heights : size of each box.
-    gap : horizontal space between two boxes.
-    layer_gap : vertical space between two layers.
+    n : int
+        Number of boxes.
+    edges : Sequence[Edge]
+        Pairs (upper, lower); they must not form a cycle.
+    widths, heights : Sequence[float]
+        Size of each box.
+    gap : float, default 0.3
+        Horizontal space between two boxes.
+    layer_gap : float, default 0.5
+        Vertical space between two layers.
 
     >>> layout = layered(3, [(0, 1), (0, 2)], [1.0] * 3, [1.0] * 3, gap=0.5, layer_gap=1.0)
     >>> layout.layer, layout.top.tolist(), layout.x.round(6).tolist()
@@ -92,7 +97,7 @@ def layered(
 def rectangular(
     rows: int, columns: int, edges: Sequence[Edge], width: float, height: float, gap: float = 0.3
 ) -> LayeredLayout:
-    """Lay out boxes of one size as a grid of so many `rows` and `columns`, numbered row by row.
+    """Lay out boxes of one size as a grid with `rows` and `columns`, numbered row by row.
 
     >>> layout = rectangular(2, 2, [(0, 1)], 1.0, 0.5, gap=0.5)
     >>> layout.x.tolist(), layout.top.tolist()
@@ -113,7 +118,7 @@ def rectangular(
 
 
 def _layers(n: int, edges: Sequence[Edge], widths: Sequence[float], gap: float) -> list[int]:
-    """The layer of each box: below its parents, where the layer still has space."""
+    """Return the layer of each box: below its parents, where there is still space."""
     parents: list[list[int]] = [[] for _ in range(n)]
     children: list[list[int]] = [[] for _ in range(n)]
     for u, v in edges:
@@ -143,7 +148,7 @@ def _layers(n: int, edges: Sequence[Edge], widths: Sequence[float], gap: float) 
 
 
 def _topological(n: int, parents: list[list[int]], children: list[list[int]]) -> list[int]:
-    """An order with parents first that keeps the members of a family together."""
+    """Return an order with parents first and families together."""
     waiting = [len(p) for p in parents]
     ready = [v for v in range(n) if not waiting[v]]
     order: list[int] = []
@@ -197,7 +202,7 @@ def _ordered(node_layer: list[int], links: Sequence[Edge], depth: int) -> list[l
 
 
 def _sort_by_mean(row: list[int], fixed: list[int], near: dict[int, list[int]]) -> None:
-    """Sort a layer by the mean place of the neighbours in the layer beside it."""
+    """Sort a layer by the mean position of the neighbours in the adjacent layer."""
     place = {v: k for k, v in enumerate(fixed)}
     key = {
         v: float(np.mean([place[u] for u in near[v]])) if near[v] else float(k)
@@ -268,7 +273,7 @@ def _coordinates(
         for k in range(len(rows)) if down else range(len(rows) - 1, -1, -1):
             row = rows[k]
             wish = [
-                x[near[v][0 if down else 1]]  # a waypoint stands under the last one
+                x[near[v][0 if down else 1]]  # a waypoint is placed below the previous one
                 if v >= n_boxes
                 else float(np.dot(pull[v], x[near[v]])) / weight_of[v]
                 for v in row
@@ -279,7 +284,7 @@ def _coordinates(
 
 
 def _isotonic(wish: Array, weight: Array) -> Array:
-    """The rising sequence nearest to `wish` in weighted squares (pool adjacent violators)."""
+    """Return the weighted isotonic regression of `wish` (pool adjacent violators)."""
     blocks: list[list[float]] = []  # mean, weight, count
     for value, w in zip(wish.tolist(), weight.tolist(), strict=True):
         blocks.append([value, w, 1])

@@ -1,4 +1,4 @@
-"""Pictures of a fitted model: its moments beside those of the data, and its strongest factors."""
+"""Figures of a fitted model: its moments compared with the data, and its strongest factors."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 def moments(data: ArrayLike, model: ArrayLike, label: str = "model") -> Figure:
-    """Frequencies in the data against probabilities of the model, one dot for each table entry.
+    """Draw frequencies in the data against probabilities of the model, one dot per table entry.
 
     >>> moments([0.2, 0.8], [0.25, 0.75]).axes[0].get_xlabel()
     'frequency in the data'
@@ -29,7 +29,7 @@ def moments(data: ArrayLike, model: ArrayLike, label: str = "model") -> Figure:
 
 
 def strengths(labels: Sequence[str], values: ArrayLike) -> Figure:
-    """Bars of how much each factor binds its variables, strongest first.
+    """Draw bars of the strength of the dependence in each factor, strongest first.
 
     >>> len(strengths(["a, b", "b, c"], [0.4, 0.1]).axes[0].patches)
     2

@@ -1,4 +1,4 @@
-"""A network drawn for people: a box with bars for each variable, arrows from top to bottom."""
+"""Drawing of a network: a box with bars for each variable, arrows from top to bottom."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-MOST_NODES = 100  # boxes: more cannot be read on one page
+MOST_NODES = 100  # boxes: more are not legible on one page
 
 _ROW, _HEAD, _MARGIN = 0.17, 0.25, 0.06  # inches: a state, the name, the rim
-_NAME_SIZE, _STATE_SIZE = 8.5, 7.5  # points of the letters
-_BAR, _NUMBER = 0.55, 0.48  # inches: the bar of probability 1, and the figure beside it
+_NAME_SIZE, _STATE_SIZE = 8.5, 7.5  # font sizes in points
+_BAR, _NUMBER = 0.55, 0.48  # inches: the bar of probability 1, and the number next to it
 _MOST_STATES = 6
 _LONGEST_NAME, _LONGEST_STATE = 22, 14
 _ARROW = "-|>,head_length=4,head_width=2"
@@ -53,17 +53,26 @@ def draw_network(
 
     Parameters
     ----------
-    names : name of each variable.
-    edges : pairs (parent, child) of variable numbers, without a cycle; for undirected models any
+    names : Sequence[str]
+        Name of each variable.
+    edges : Sequence[Edge]
+        Pairs (parent, child) of variable numbers, without a cycle; for undirected models any
         orientation without a cycle.
-    states : names of the states of each variable.
-    values : probability of each state of each variable; None, for one variable or for all, draws
-        the name only.
-    observed : evidence as {variable number: state number}; these boxes have another colour.
-    directed : whether edges have arrowheads.
-    percentages : whether the figure of each state is written beside its bar.
-    grid : rows and columns of a grid whose variables are numbered row by row; it is drawn as one.
-    title : text above the picture.
+    states : Sequence[Sequence[str]]
+        Names of the states of each variable.
+    values : Sequence[array-like or None], optional
+        Probability of each state of each variable; None, for one variable or for all, draws the
+        name only.
+    observed : Mapping[int, int], optional
+        Evidence as {variable number: state number}; these boxes have another colour.
+    directed : bool, default True
+        Whether edges have arrowheads.
+    percentages : bool, default True
+        Whether the percentage of each state is written next to its bar.
+    grid : tuple[int, int], optional
+        Rows and columns of a grid whose variables are numbered row by row, to draw it as a grid.
+    title : str, optional
+        Text above the figure.
 
     >>> figure = draw_network(["a", "b"], [(0, 1)], [["n", "y"]] * 2, [[0.9, 0.1], [0.5, 0.5]])
     >>> [text.get_text() for text in figure.axes[0].texts][:5]
@@ -71,7 +80,7 @@ def draw_network(
     """
     if len(names) > MOST_NODES:
         raise ModelError(
-            f"a picture of {len(names)} variables cannot be read; at most {MOST_NODES} are drawn. "
+            f"a picture of {len(names)} variables is not legible; at most {MOST_NODES} are drawn. "
             "Choose some of them with variables=[...]"
         )
     seen = dict(observed or {})
@@ -145,7 +154,7 @@ def _box_width(name: str, rows: list[Row], figure_width: float) -> float:
 
 @lru_cache(maxsize=4096)
 def text_width(text: str, size: float, weight: str = "normal") -> float:
-    """The width of a text in inches, in letters of so many points.
+    """Return the width of a text in inches at a font size in points.
 
     >>> text_width("WWWW", 8.0) > 2 * text_width("iiii", 8.0)
     True
@@ -154,13 +163,13 @@ def text_width(text: str, size: float, weight: str = "normal") -> float:
     from matplotlib.textpath import TextToPath
 
     font = FontProperties(size=size, weight=weight)
-    with warnings.catch_warnings(action="ignore"):  # a letter that the font does not have
+    with warnings.catch_warnings(action="ignore"):  # a character that the font does not have
         points, *_ = TextToPath().get_text_width_height_descent(text, font, ismath=False)
     return float(points) / 72.0
 
 
 def percentage(p: float) -> str:
-    """A probability as a percentage that never rounds to certainty.
+    """Return a probability as a percentage that is never rounded to certainty.
 
     >>> percentage(0.25), percentage(1.0), percentage(0.99999), percentage(1e-5)
     ('25.0%', '100%', '>99.9%', '<0.1%')
@@ -255,7 +264,9 @@ def _draw_edges(
 def _docks(
     layout: LayeredLayout, edges: Sequence[Edge], widths: Sequence[float], side: int
 ) -> list[float]:
-    """Where each edge meets its box, spread along the side in the order of the other ends."""
+    """Return the point where each edge meets its box, spread along the side in the order of the
+    other ends.
+    """
     ends: dict[int, list[tuple[float, int]]] = {}
     for e, edge in enumerate(edges):
         if layout.layer[edge[0]] == layout.layer[edge[1]]:
@@ -272,7 +283,7 @@ def _docks(
 
 
 def _smooth(points: list[tuple[float, float]]) -> tuple[Array, list[Any]]:
-    """A path through the points whose direction is vertical at each of them."""
+    """Return a path through the points that is vertical at each of them."""
     from matplotlib.path import Path
 
     vertices, codes = [points[0]], [Path.MOVETO]

@@ -1,4 +1,4 @@
-"""Bayesian networks: fits with their bands, calibration, relevance, and the path of pruning."""
+"""Figures of Bayesian neural networks: predictions, calibration, relevance and pruning."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _MOST_BARS = 24
 def predictions(
     y: ArrayLike, mean: ArrayLike, low: ArrayLike, high: ArrayLike, target: str = "target"
 ) -> Figure:
-    """Targets against predictions with intervals, and both in the order of the predictions.
+    """Draw targets against predictions with intervals, and both in the order of the predictions.
 
     >>> len(predictions([1, 2], [1.1, 1.9], [0, 1], [2, 3]).axes)
     2
@@ -47,7 +47,7 @@ def predictions(
 def calibration(
     expected: ArrayLike, found: ArrayLike, count: int, *, xlabel: str, ylabel: str
 ) -> Figure:
-    """Shares that were found against those expected, with the spread that chance alone gives.
+    """Draw observed against expected fractions, with the range expected by chance.
 
     >>> len(calibration([0.5, 0.9], [0.4, 0.95], 30, xlabel="a", ylabel="b").axes)
     1
@@ -68,7 +68,7 @@ def calibration(
 def relevances(
     inputs: Mapping[str, float], kept: ArrayLike, units: ArrayLike, units_kept: ArrayLike
 ) -> Figure:
-    """Bars of the relevance of inputs and of hidden units; what was removed is grey.
+    """Draw bars of the relevance of inputs and of hidden units; removed ones are grey.
 
     >>> len(relevances({"a": 1.0}, [True], [2.0, 0.1], [True, False]).axes)
     2
@@ -96,7 +96,7 @@ def relevances(
 
 
 def pruning_path(trials: Sequence[Mapping[str, Any]]) -> Figure:
-    """The bound after each trial: what was removed, and what had to stay.
+    """Draw the bound after each trial, for removed and for retained units and inputs.
 
     >>> trial = {"what": "unit", "index": 1, "before": -3.0, "after": -2.0}
     >>> len(pruning_path([trial]).axes)

@@ -1,4 +1,4 @@
-"""Region graphs drawn: over the grid that they cover, in layers by size, or as bars.
+"""Drawings of region graphs: over the grid that they cover, in layers by size, or as bars.
 
 Reference: LIU-I10.
 """
@@ -29,7 +29,7 @@ _LABELLED_SIDE = 6
 _WIDEST_REGION = 3
 _LABEL_WIDTH = 15
 
-_FILLS = {1: "#9fc5de", 0: "#dfe3e8", -1: "#f2b98f"}  # counted +, not at all, -
+_FILLS = {1: "#9fc5de", 0: "#dfe3e8", -1: "#f2b98f"}  # counting number +, 0, -
 _LINES = {1: style.BLUE, 0: style.SOFT, -1: style.VERMILLION}
 _WHITE: Any = {"boxstyle": "round,pad=0.12", "facecolor": "white", "edgecolor": "none"}
 _WORDS = {1: "counted +", 0: "counted 0", -1: "counted −"}
@@ -45,10 +45,10 @@ def draw_regions(
     periodic: bool = False,
     title: str = "Regions",
 ) -> Figure:
-    """Regions (their variables), counting numbers and edges (parent, child) as a figure.
+    """Draw regions (their variables), counting numbers and edges (parent, child).
 
-    Regions of a `grid` (rows, columns) that are small patches of it are drawn over it. Beside it,
-    or alone, stand few regions as a diagram with large ones on top, many as bars by size.
+    Regions that are small patches of a `grid` (rows, columns) are drawn over it. Next to it, or
+    alone, few regions are drawn as a diagram with large ones on top, and many as bars by size.
 
     >>> figure = draw_regions([(0, 1), (1, 2), (1,)], [1, 1, -1], [(0, 2), (1, 2)])
     >>> [text.get_text() for text in figure.axes[0].texts]
@@ -80,7 +80,7 @@ def draw_regions(
 
 
 def layers_drawable(levels: ArrayLike) -> bool:
-    """True when a diagram with these rows, one number per region, can be read.
+    """Return whether a diagram with these rows, one number per region, is legible.
 
     >>> layers_drawable([2, 2, 1]), layers_drawable([1] * 100)
     (True, False)
@@ -115,7 +115,9 @@ def _signed(count: float) -> str:
 
 
 def _is_patchwork(regions: Variables, grid: tuple[int, int], periodic: bool) -> bool:
-    """All regions but the outermost are patches of at most three rows and columns."""
+    """Return whether all regions except the outermost are patches of at most three rows and
+    columns.
+    """
     wide = 0
     for region in regions:
         height, width = _extent(region, grid)
@@ -180,7 +182,7 @@ def _draw_patch(axes: Axes, points: Array, count: float, shown: tuple[int, int])
         middle = np.array([middle[0], points[:, 1].max() + 0.28])
     else:
         _fill(axes, middle + 0.74 * (points - middle), sign)
-        if len(points) == 3:  # away from the number of the face behind
+        if len(points) == 3:  # away from the number of the face behind it
             corner = points[np.argmin(np.linalg.norm(points - points.mean(axis=0), axis=1))]
             middle = (middle + corner) / 2
     if labelled:
@@ -288,7 +290,7 @@ def _draw_layers(
 
 
 def _levels(regions: Variables, edges: Ints) -> Ints:
-    """Two rows where no region has both parents and children, else one for each size."""
+    """Return two rows if no region has both parents and children, else one for each size."""
     if not np.intersect1d(edges[:, 0], edges[:, 1]).size:
         is_child = np.isin(np.arange(len(regions)), edges[:, 1])
         return np.where(is_child, 0, 1)
@@ -308,9 +310,9 @@ def _folded(words: list[str]) -> str:
 
 
 def layer_positions(sizes: ArrayLike, edges: ArrayLike) -> Array:
-    """Positions: one row for each size, large sizes on top; edges are kept from crossing.
+    """Return positions in one row for each size, large sizes on top, with few crossings of edges.
 
-    Each row is put in the order of the mean positions of its neighbours in other rows, repeatedly.
+    Each row is repeatedly sorted by the mean positions of its neighbours in other rows.
 
     >>> layer_positions([2, 2, 1], [(0, 2), (1, 2)])[:, 1].tolist()
     [1.0, 1.0, 0.0]

@@ -1,8 +1,8 @@
-"""The look that all figures share, and how a figure becomes bytes.
+"""The common style of all figures, and their export.
 
-Figures are plain `matplotlib.figure.Figure` objects, made without pyplot, so that drawing leaves
-no state behind and needs no display. Colours come from the Okabe-Ito set, which people with any
-common form of colour blindness can tell apart.
+Figures are plain `matplotlib.figure.Figure` objects, created without pyplot, so that drawing has no
+global state and needs no display. Colours are those of Okabe and Ito, which can be distinguished
+with any common form of colour blindness.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from matplotlib.colors import LinearSegmentedColormap
     from matplotlib.figure import Figure
 
-INK = "#20262e"  # text, axes; the report swaps it for its own colour, so nothing else may use it
+INK = "#20262e"  # text, axes; reports replace it by their own colour, so nothing else may use it
 SOFT = "#8a939e"  # reference lines, remarks
 GRID = "#dfe3e8"
 BLUE, VERMILLION, GREEN, PURPLE, SKY, AMBER = (
@@ -67,15 +67,15 @@ _RC: Any = {
     "figure.constrained_layout.h_pad": 0.08,
     "axes.facecolor": "none",
     "savefig.facecolor": "none",
-    "svg.fonttype": "none",  # text stays text: small files, searchable pages
-    "svg.hashsalt": "kikuchi",  # the same figure gives the same bytes
+    "svg.fonttype": "none",  # text as text: small files, searchable pages
+    "svg.hashsalt": "kikuchi",  # identical figures give identical bytes
     "image.interpolation": "none",
 }
 
 
 @contextmanager
 def styled() -> Iterator[None]:
-    """Apply the shared look inside the block, and nothing outside it."""
+    """Context manager that applies the common style inside the block only."""
     from matplotlib import rc_context
 
     with rc_context(_RC):
@@ -98,7 +98,9 @@ def plain_figure(width: float, height: float) -> Figure:
 
 @cache
 def notebook_figure() -> Any:
-    """The class of our figures: matplotlib's, which notebooks also show without pyplot."""
+    """Return the class of our figures: matplotlib's, extended so that notebooks show it without
+    pyplot.
+    """
     from matplotlib.figure import Figure
 
     class NotebookFigure(Figure):
@@ -134,7 +136,7 @@ def state_colours(count: int) -> list[Any]:
 
 
 def text_on(fill: Any) -> str:
-    """Dark or white, whichever can be read on `fill`."""
+    """Return dark or white, whichever is legible on `fill`."""
     from matplotlib.colors import to_rgb
 
     red, green, blue = to_rgb(fill)
@@ -148,13 +150,13 @@ def set_headline(figure: Figure, title: str | None) -> None:
 
 
 def hide_frame(axes: Axes) -> None:
-    """Leave only the picture: no grid and no lines around it."""
+    """Remove the grid and the frame."""
     axes.grid(visible=False)
     axes.spines[:].set_visible(False)
 
 
 def few_ticks(axis: Axis, count: int = 6, *, whole: bool = False) -> None:
-    """At most `count` ticks on round numbers, or on whole numbers only."""
+    """Set at most `count` ticks on round numbers, or on integers only."""
     from matplotlib.ticker import MaxNLocator
 
     axis.set_major_locator(MaxNLocator(nbins=count, integer=whole))
@@ -167,10 +169,10 @@ def remark(axes: Axes, text: str) -> None:
 
 
 def plain(text: str) -> str:
-    """A name as matplotlib should show it.
+    """Escape a name for matplotlib.
 
-    A dollar sign would otherwise begin a formula, and a control character makes an SVG that is not
-    well-formed.
+    Otherwise a dollar sign would begin a formula, and a control character would make the SVG
+    malformed.
 
     >>> plain("cost$"), plain("bell\\x07")
     ('cost\\\\$', 'bell\\\\x07')
@@ -179,7 +181,7 @@ def plain(text: str) -> str:
 
 
 def shorten(text: str, length: int = 24) -> str:
-    """A name cut to what fits beside an axis.
+    """Shorten a name to fit next to an axis.
 
     >>> shorten("a" * 30, 8)
     'aaaaaaa…'

@@ -1,4 +1,4 @@
-"""Courses with bands, probabilities of states, matrices and gains, from plain arrays."""
+"""Figures of time series from plain arrays: courses with bands, state probabilities, matrices."""
 
 from __future__ import annotations
 
@@ -30,11 +30,11 @@ def bands(
     title: str | None = None,
     times: Array | None = None,
 ) -> Figure:
-    """Courses (T, n) with bands of two standard deviations, one panel each.
+    """Draw courses (T, n) with bands of two standard deviations, one panel each.
 
-    `data` are points to draw as well: rows of time before `start` (where a forecast begins) or
-    beside the courses; infinite deviations have no band. `first` is the number of the first row of
-    `data` in its series. `times` are the dates (datetime64) of steps, in place of their numbers.
+    `data` are additional points: rows before `start` (where a forecast begins) or at the times of
+    the courses; infinite deviations have no band. `first` is the number of the first row of `data`
+    in its series. `times` are the dates (datetime64) of the steps, instead of their numbers.
 
     >>> len(bands(np.zeros((5, 2)), np.ones((5, 2))).axes)
     2
@@ -72,9 +72,9 @@ def probabilities(
     *,
     first: int = 0,
 ) -> Figure:
-    """Probabilities of the states (T, K) of each chain as stacked areas, one panel per chain;
-    a legend names the colours of up to twelve states. `times` are the dates of the steps, `first`
-    is the number of the first step where they have none.
+    """Draw the state probabilities (T, K) of each chain as stacked areas, one panel per chain, with
+    a legend for up to twelve states. `times` are the dates of the steps; without them `first` is
+    the number of the first step.
 
     >>> len(probabilities([np.full((4, 2), 0.5)]).axes)
     1
@@ -108,15 +108,20 @@ def coloured_series(
     *,
     first: int = 0,
 ) -> Figure:
-    """Columns of a series (T, n), one panel each, with points in the colour of the state.
+    """Draw the columns of a series (T, n), one panel each, with points in the colour of the state.
 
     Parameters
     ----------
-    data : the series; NaN is missing.
-    states : the state at each step.
-    names : those of the columns.
-    times : dates of the steps (datetime64), in place of their numbers.
-    first : the number of the first step.
+    data : array
+        The series; NaN is missing.
+    states : array of int
+        The state at each step.
+    names : Sequence[str]
+        Names of the columns.
+    times : array, optional
+        Dates of the steps (datetime64), instead of their numbers.
+    first : int, default 0
+        The number of the first step.
 
     >>> figure = coloured_series(np.zeros((4, 1)), np.array([0, 0, 1, 1]), ["load"])
     >>> [text.get_text() for text in figure.legends[0].get_texts()]
@@ -156,7 +161,7 @@ def matrices(
     rows: Sequence[Sequence[str]] = (),
     columns: Sequence[Sequence[str]] = (),
 ) -> Figure:
-    """Matrices side by side with their numbers, as colours: transitions, gains, outputs.
+    """Draw matrices side by side with colours and numbers: transitions, gains, outputs.
 
     `rows` and `columns` name those of each matrix.
 
@@ -194,12 +199,14 @@ def _labels(names: Sequence[Sequence[str]], number: int, count: int) -> list[str
 
 
 def _at(steps: Ints, times: Array | None, first: int = 0) -> Array:
-    """Places of steps on the axis of time: their dates, or their numbers from `first` on."""
+    """Return the positions of steps on the time axis: their dates, or their numbers from `first`
+    on.
+    """
     return np.asarray(first + steps if times is None else times[steps])
 
 
 def _name_time(panel: Axes, times: Array | None) -> None:
-    """Label the axis of time; dates are written shortly."""
+    """Label the time axis, with short dates."""
     if times is None:
         panel.set_xlabel("time")
         return

@@ -8,7 +8,7 @@ import io
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from itertools import islice
+from itertools import chain, islice
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, NamedTuple, Unpack
 
@@ -35,6 +35,7 @@ from kikuchi.core.files import (
 from kikuchi.core.progress import ProgressOption, shown
 from kikuchi.core.tables import open_parquet, parquet_module
 from kikuchi.core.text import from_cell, spreadsheet_cell
+from kikuchi.graphs.cells import names_columns
 from kikuchi.graphs.factor_graph import FactorGraph, Variable
 from kikuchi.methods.method import Method
 from kikuchi.queries.cases import Cases, CellReader
@@ -143,7 +144,7 @@ def predict_file(
     first_cases: list[tuple[str, ...]] = []
     with (
         reading_limit(clock.budget.bytes),
-        _reading(source) as (names, chunks),
+        _reading(source, graph) as (names, chunks),
         _writing(out, list(keep), answers) as write,
         shown(progress, "cases") as report,
         shared_with(processes) as count,
@@ -168,7 +169,7 @@ def predict_file(
             restless += int(np.count_nonzero(~found.converged))
             report(rows, 0, residual=None, objective=None)
     if not rows:
-        raise DataError(f"{source}: there are names of columns but no rows")
+        raise DataError(f"{source}: there are column names but no rows")
     text = method if isinstance(method, str) else method.text
     means = _mean_targets(graph, asked, total / max(rows - dead, 1))
     return Prediction(rows, dead, tuple(columns), text, restless, means, tuple(first_cases))
@@ -242,12 +243,12 @@ def _check_ending(path: PathName, what: str) -> str:
 
 
 @contextmanager
-def _reading(path: PathName) -> Iterator[tuple[list[str], Iterator[Chunk]]]:
+def _reading(path: PathName, graph: FactorGraph) -> Iterator[tuple[list[str], Iterator[Chunk]]]:
     """Names of the columns, and the rows in chunks; rows are counted from 1."""
     suffix = _check_ending(path, "cases")
     place = Path(path)
     if not place.is_file():
-        raise DataError(f"{path}: there is no such file")
+        raise DataError(f"{path}: no such file")
     if suffix == ".parquet":
         with _parquet(path) as file:
             yield list(file.schema_arrow.names), _parquet_chunks(place, file)
@@ -261,7 +262,19 @@ def _reading(path: PathName) -> Iterator[tuple[list[str], Iterator[Chunk]]]:
         with guarded_reading(place, "text"):
             cells = next(csv.reader([head], delimiter=delimiter))
         names = [from_cell(cell.strip()) for cell in cells]
+        if not names_columns(names):
+            names, lines = _names_by_place(place, graph, len(names)), chain([head], lines)
         yield names, _text_chunks(place, lines, delimiter, len(names))
+
+
+def _names_by_place(place: Path, graph: FactorGraph, width: int) -> list[str]:
+    """Names for the columns of a file whose first line is a row."""
+    if width != graph.n_variables:
+        raise DataError(
+            f"{place}: the first line is a row of numbers, with {width} columns for "
+            f"{graph.n_variables} variables; write a line of names above the rows"
+        )
+    return [graph.label(v) for v in range(width)]
 
 
 def _text_chunks(place: Path, lines: Iterator[str], delimiter: str, width: int) -> Iterator[Chunk]:

@@ -10,17 +10,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from kikuchi.core.arrays import Ints
-from kikuchi.core.errors import DataError, suggestion
-from kikuchi.core.labels import AmbiguousNumberError, place_of_cell
-from kikuchi.core.tables import is_missing
-from kikuchi.core.text import is_whole
+from kikuchi.core.errors import DataError
+from kikuchi.graphs.cells import BadCellError, column_variables, states_of
 from kikuchi.graphs.factor_graph import FactorGraph
+from kikuchi.learning.data import Data
 from kikuchi.queries.patterns import States
 from kikuchi.queries.question import state_labels
-
-UNSEEN = -1  # a missing cell
-_MISSING_KINDS = ("NAType", "NaTType")  # what pandas has in place of missing values
 
 
 @dataclass(frozen=True)
@@ -38,7 +33,7 @@ class Cases:
 
 
 class CellReader:
-    """Turns the cells of named columns into state numbers; what it has met it remembers.
+    """Turns the cells of columns into state numbers, chunk after chunk.
 
     Variables in `unused` are not read; columns in `kept` need not be variables.
     """
@@ -52,118 +47,28 @@ class CellReader:
     ) -> None:
         self.graph = graph
         self.columns = [str(name) for name in columns]
-        numbers = {
-            k: self._variable(name)
-            for k, name in enumerate(self.columns)
-            if name not in kept or self._is_variable(name)
-        }
-        if len(set(numbers.values())) < len(numbers):
-            raise DataError("the cases have two columns for one variable")
+        numbers = column_variables(graph, self.columns, kept)
         self.used = [k for k, v in numbers.items() if v not in unused]
         self.variables = [numbers[k] for k in self.used]
-        self.known: list[dict[Any, int]] = [{} for _ in self.used]
-
-    def _variable(self, name: str) -> int:
-        graph = self.graph
-        if graph.names is not None:
-            if name in graph.names:
-                return graph.names.index(name)
-        else:
-            word = name.removeprefix("x")
-            if is_whole(word) and int(word) < graph.n_variables:
-                return int(word)
-        known = graph.names or [f"x{v}" for v in range(graph.n_variables)]
-        raise DataError(
-            f"column '{name}' is not a variable of the model; drop it, or rename it: "
-            f"{suggestion(name, known)}"
-        )
-
-    def _is_variable(self, name: str) -> bool:
-        try:
-            self._variable(name)
-        except DataError:
-            return False
-        return True
+        self._coders = [states_of(graph, v) for v in self.variables]
 
     def codes(self, k: int, cells: Any, first_row: int, source: str = "") -> NDArray[np.int32]:
         """State numbers of the cells of the k-th used column."""
-        distinct, inverse = _distinct(cells)
         try:
-            numbers = [self._code(k, cell) for cell in distinct]
-        except AmbiguousNumberError as error:
+            return self._coders[k].codes(cells)
+        except BadCellError as error:
             name = self.columns[self.used[k]]
-            raise DataError(f"{source}column '{name}': state {error}") from None
-        table = np.array(numbers or [UNSEEN], dtype=np.int32)
-        out = table[inverse] if len(inverse) else np.zeros(0, dtype=np.int32)
-        if (table == UNSEEN - 1).any():
-            row = int(np.flatnonzero(out == UNSEEN - 1)[0])
-            cell = distinct[int(inverse[row])]
-            v = self.variables[k]
+            if error.reason:
+                raise DataError(f"{source}column '{name}': state {error.reason}") from None
             raise DataError(
-                f"{source}row {first_row + row}, column '{self.columns[self.used[k]]}': "
-                f"{cell!r} is no state; the states are "
-                f"{', '.join(state_labels(self.graph, v))} (empty for unknown)"
-            )
-        return out
-
-    def _code(self, k: int, cell: Any) -> int:
-        known = self.known[k]
-        try:
-            return known[cell]
-        except KeyError:
-            found = known[cell] = self._new_code(self.variables[k], cell)
-            return found
-        except TypeError:
-            return UNSEEN - 1
-
-    def _new_code(self, v: int, cell: Any) -> int:
-        """The number of a state, -1 for a missing cell, -2 for anything else."""
-        if cell is None or _is_nan(cell) or type(cell).__name__ in _MISSING_KINDS:
-            return UNSEEN
-        if isinstance(cell, str) and is_missing(cell):
-            return self._named(v, cell)
-        if isinstance(cell, str):
-            found = self._named(v, cell)
-            return UNSEEN - 1 if found == UNSEEN else found
-        place = place_of_cell(state_labels(self.graph, v), cell)
-        return UNSEEN - 1 if place is None else place
-
-    def _named(self, v: int, word: str) -> int:
-        labels = state_labels(self.graph, v)
-        for candidate in (word, word.strip()):
-            if candidate in labels:
-                return labels.index(candidate)
-        return UNSEEN
-
-
-def _distinct(cells: Any) -> tuple[list[Any], Ints]:
-    """The distinct cells of a column and, for each cell, which of them it is."""
-    if type(cells).__module__.partition(".")[0] == "pandas":
-        import pandas
-
-        try:
-            codes, found = pandas.factorize(cells, use_na_sentinel=False)
-        except TypeError:  # lists or arrays in cells
-            return list(cells), np.arange(len(cells))
-        return list(found), np.asarray(codes, dtype=np.int64)
-    if isinstance(cells, np.ndarray) and cells.dtype.kind in "iub":
-        numbers, inverse = np.unique(cells, return_inverse=True)
-        return numbers.tolist(), inverse
-    items = list(cells)
-    try:
-        seen: dict[Any, int] = {}
-        places = [seen.setdefault(None if _is_nan(item) else item, len(seen)) for item in items]
-    except TypeError:
-        return items, np.arange(len(items))
-    return list(seen), np.array(places, dtype=np.int64)
-
-
-def _is_nan(cell: Any) -> bool:
-    return isinstance(cell, float | np.floating) and cell != cell
+                f"{source}row {first_row + error.row}, column '{name}': {error.cell!r} is no "
+                f"state; the states are {', '.join(state_labels(self.graph, self.variables[k]))} "
+                "(empty for unknown)"
+            ) from None
 
 
 def read_cases(graph: FactorGraph, frame: Any, unused: set[int]) -> Cases:
-    """Cases from a DataFrame, a mapping of columns, or a sequence of mappings.
+    """Cases from a DataFrame, a mapping of columns, a sequence of mappings, an array or `Data`.
 
     Variables in `unused` are left out: they are asked for, and not evidence.
 
@@ -171,6 +76,10 @@ def read_cases(graph: FactorGraph, frame: Any, unused: set[int]) -> Cases:
     >>> read_cases(graph, {"a": ["yes", None], "b": ["no", "yes"]}, set()).states.tolist()
     [[1, 0], [-1, 1]]
     """
+    if _is_array(frame):
+        states = Data.of(frame, graph).states
+        used = [v for v in range(graph.n_variables) if v not in unused]
+        return Cases(used, np.ascontiguousarray(states[:, used]))
     columns, index = _columns(frame)
     reader = CellReader(graph, list(columns), unused)
     lengths = {len(column) for column in columns.values()}
@@ -182,6 +91,14 @@ def read_cases(graph: FactorGraph, frame: Any, unused: set[int]) -> Cases:
     for k, column in enumerate(reader.used):
         states[:, k] = reader.codes(k, cells[column], 0)
     return Cases(reader.variables, states, index)
+
+
+def _is_array(frame: Any) -> bool:
+    """Whether a table has no names of columns: an array, `Data`, or a list of lists."""
+    if isinstance(frame, Data | np.ndarray):
+        return True
+    listed = isinstance(frame, list | tuple) and len(frame) > 0
+    return listed and all(isinstance(row, list | tuple | np.ndarray) for row in frame)
 
 
 def _column(name: Any, cells: Any) -> Any:
@@ -208,5 +125,5 @@ def _columns(frame: Any) -> tuple[dict[str, Any], Any]:
         return {name: [row.get(name) for row in frame] for name in names}, None
     raise DataError(
         f"cases of kind {type(frame).__name__} are not taken; give a DataFrame, a mapping of "
-        "columns, or a list of mappings"
+        "columns, a list of mappings, or an array of numbers of states"
     )

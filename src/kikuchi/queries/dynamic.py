@@ -119,7 +119,7 @@ class TwoSliceNetwork:
         """
         engine = _SliceEngine(self, limits(**within).start())
         if not isinstance(lag, int | np.integer) or lag < 0:
-            raise ModelError(f"lag must be a whole number of at least 0, got {lag!r}")
+            raise ModelError(f"lag must be an integer of at least 0, got {lag!r}")
         held: deque[_Step] = deque()
         alpha: Array | None = None
         total = 0.0

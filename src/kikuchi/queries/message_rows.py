@@ -240,5 +240,5 @@ class _Block:
 def _late(done: int, total: int, clock: Clock) -> BudgetError:
     return BudgetError(
         f"{done} of {total} distinct cases were answered when the "
-        f"{clock.budget.seconds:g} seconds were over; allow more seconds or ask for fewer cases"
+        f"{clock.budget.seconds:g} seconds were over; allow more seconds or request fewer cases"
     )

@@ -145,7 +145,7 @@ def most_probable(
     """
     graph = model if isinstance(model, FactorGraph) else as_model(model)
     if not isinstance(best, int | np.integer) or isinstance(best, bool) or best < 1:
-        raise KikuchiError(f"best must be a whole number of at least 1, got {best!r}")
+        raise KikuchiError(f"best must be an integer of at least 1, got {best!r}")
     clock = limits(**within).start()
     known = given(graph, evidence, likelihood)
     search = _BestFirst(graph, known, clock)

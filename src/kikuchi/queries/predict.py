@@ -18,11 +18,12 @@ from kikuchi.core.errors import BudgetError, DataError, ImpossibleEvidenceError
 from kikuchi.core.labelled import pandas_module
 from kikuchi.core.log import logger, warn_caller
 from kikuchi.core.progress import Progress, ProgressOption, shown, silent
+from kikuchi.graphs.cells import UNSEEN
 from kikuchi.graphs.factor_graph import FactorGraph, Variable
 from kikuchi.methods.method import Method
 from kikuchi.methods.registry import infer, parse_method
 from kikuchi.queries.cache import cache_of
-from kikuchi.queries.cases import UNSEEN, Cases, read_cases
+from kikuchi.queries.cases import Cases, read_cases
 from kikuchi.queries.conflicts import impossible
 from kikuchi.queries.converters import as_model
 from kikuchi.queries.patterns import EvidencePattern, PatternEngine, States, log_of, no_weights
@@ -454,5 +455,5 @@ def _inferred_row(
 def _late(done: int, total: int, clock: Clock) -> BudgetError:
     return BudgetError(
         f"{done} of {total} distinct cases were answered when the {clock.budget.seconds:g} seconds "
-        "were over; allow more seconds or ask for fewer cases"
+        "were over; allow more seconds or request fewer cases"
     )

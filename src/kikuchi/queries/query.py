@@ -168,7 +168,7 @@ def _joint_answer(q: _Question) -> JointDistribution:
     graph, asked, known, states = q.graph, q.asked, q.known, q.states
     shape = tuple(map(len, states))
     needed = 8 * math.prod(shape)
-    q.clock.budget.require_bytes(needed, f"the joint of {len(asked)} variables", "ask for fewer")
+    q.clock.budget.require_bytes(needed, f"the joint of {len(asked)} variables", "request fewer")
     free = tuple(v for v in asked if v not in known.states)
     found = _exact_row(q, free)
     if found is None:

@@ -123,7 +123,7 @@ class SequenceEstimator(Estimator):
         sequences, names = read_sequences(X).split(lengths), column_names(X)
         if reset:
             if sequences.rows < 2:
-                raise DataError("1 sample cannot be learnt from; give at least 2 rows")
+                raise DataError("at least 2 rows are needed, got 1")
             check_columns(sequences)
             self.n_features_in_ = sequences.width
             self.__dict__.pop("feature_names_in_", None)  # those of an earlier fit
@@ -174,7 +174,7 @@ class SequenceEstimator(Estimator):
     def _sequence_run(self, name: str) -> Run:
         trace = TrainingTrace()
         trace.objective_name, trace.residual_name = name, _RESIDUAL
-        return Run(Budget(seconds=self.seconds).start(), self._told(), trace)
+        return Run(Budget(seconds=self.seconds).start(), self._progress_callback(), trace)
 
     def _work(self, model: Any, sequences: Sequences, method: str) -> Any:
         """What learns from a model on: a state with `step`, `now` and `failure`."""

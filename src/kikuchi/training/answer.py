@@ -18,15 +18,15 @@ _STOPPED = {
     "epochs": "all epochs done",
     "seconds": "the time budget ended",
     "validation": "held-out rows no longer improved",
-    "diverged": "diverged; the last good state is kept",
+    "diverged": "diverged; the last good state is used",
 }
 
 
 class TrainingAnswer(Answer):
-    """Base of the evaluations of fitted estimators.
+    """Base class of the evaluations of fitted estimators.
 
     A family declares the tiles and the figures of its page; `page` puts them together with the
-    facts, the warnings and the code. `subtitle` says in a line what was fitted.
+    facts, the warnings and the code. `subtitle` describes the fitted model in one line.
     """
 
     subtitle: ClassVar[str] = ""
@@ -35,22 +35,22 @@ class TrainingAnswer(Answer):
 
     @property
     def converged(self) -> bool:
-        """As the estimator says."""
+        """Whether the fit of the estimator converged."""
         return bool(self.estimator.converged_)
 
     @property
     def warnings(self) -> list[str]:
-        """Those of the training."""
+        """The warnings of the training."""
         return list(self.estimator.warnings_)
 
     @property
     def stopped(self) -> str:
-        """Why the training ended, in words."""
+        """The reason for the end of the training, in words."""
         return _STOPPED.get(self.estimator.stopped_, str(self.estimator.stopped_))
 
     @property
     def seconds(self) -> float:
-        """Time that the training took."""
+        """Seconds used by the training."""
         taken = self.estimator.trace_.seconds
         return taken[-1] if taken else 0.0
 
@@ -76,7 +76,7 @@ class TrainingAnswer(Answer):
         return f"{type(self.estimator).__name__} on {self.source}"
 
     def ending_tiles(self) -> list[Tile]:
-        """How the fit ended, and how long it took."""
+        """Return tiles with the end of the fit and its duration."""
         e = self.estimator
         return [
             Tile("training", self.stopped, "good" if e.stopped_ in COMPLETE else "bad"),
@@ -105,7 +105,7 @@ class TrainingAnswer(Answer):
     # ------------------------------------------------------------------ facts
 
     def training_facts(self) -> list[tuple[str, str]]:
-        """The learner, how the training ended, and its objective."""
+        """Return the learner, the end of the training, and its objective."""
         e = self.estimator
         work = f"{text.count(e.n_iter_, 'epoch')}, {text.seconds(self.seconds)}"
         learner = [("learner", e.learner)] if hasattr(e, "learner") else []
@@ -115,7 +115,7 @@ class TrainingAnswer(Answer):
         return facts
 
     def training_dict(self) -> dict[str, Any]:
-        """The same as plain data."""
+        """Return the same as plain data."""
         e = self.estimator
         return {
             "estimator": type(e).__name__,
@@ -129,7 +129,7 @@ class TrainingAnswer(Answer):
 
 
 class RowsAnswer(TrainingAnswer):
-    """Base of the evaluations on rows that were learnt from, held out, or new."""
+    """Base class of the evaluations on training rows, held-out rows or new rows."""
 
     rows: Any
     held_out: Any
@@ -137,24 +137,26 @@ class RowsAnswer(TrainingAnswer):
 
     @property
     def judged(self) -> str:
-        """The rows that were measured, in words."""
+        """The evaluated rows, in words."""
         if self.new:
             return "these rows"
         return "training rows" if self.held_out is None else "rows held out"
 
     def data_fact(self, kind: str = "row") -> tuple[str, str]:
-        """Where the rows are from, and how many there are of this kind."""
+        """Return the source of the rows, and their number."""
         kept = "" if self.held_out is None else f", {len(self.held_out)} held out"
         return "data", f"{self.source}: {text.count(len(self.rows), kind)}{kept}"
 
     def rows_dict(self) -> dict[str, Any]:
-        """The training and the numbers of rows as plain data."""
+        """Return the training and the numbers of rows as plain data."""
         held_out = 0 if self.held_out is None else len(self.held_out)
         return {**self.training_dict(), "rows": len(self.rows), "held_out": held_out}
 
 
 class MeasuredAnswer(RowsAnswer):
-    """Base of the evaluations with `measures`, numbers by name, and `notes` on some of them."""
+    """Base class of the evaluations with `measures`, numbers by name, and `notes` on some of
+    them.
+    """
 
     measures: dict[str, float]
     notes: dict[str, str]
@@ -164,17 +166,17 @@ class MeasuredAnswer(RowsAnswer):
         return [Tile(name, f"{value:.5g}") for name, value in self.measures.items()]
 
     def measured_facts(self) -> list[tuple[str, str]]:
-        """The measures with their notes."""
+        """Return the measures with their notes."""
         notes = {name: f" ({note})" for name, note in self.notes.items() if note}
         return [(n, f"{value:.6g}{notes.get(n, '')}") for n, value in self.measures.items()]
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain data for JSON."""
+        """Return plain data for JSON."""
         return {**self.rows_dict(), "measures": self.measures, "warnings": self.warnings}
 
 
 def log_z_text(told: Any) -> str:
-    """An estimate of log Z (a dictionary) in words: exact, or between its ends.
+    """Return an estimate of log Z (a dictionary) in words: exact, or with its bounds.
 
     >>> log_z_text({"method": "exact", "estimate": 1.5})
     '1.500000 (exact)'

@@ -1,8 +1,9 @@
-"""Models and checkpoints as files: one safetensors file each, arrays and JSON, nothing that runs.
+"""Models and checkpoints as files: one safetensors file each, with arrays and JSON, but no code.
 
-Arrays have names such as `parameters/weights` or `rule/hidden`; everything else is one JSON text in
-the file's metadata. Files are written whole or not at all, so that a killed process leaves the one
-before. Nothing here knows what is stored: families choose a `kind`, arrays and facts.
+Arrays have names such as `parameters/weights` or `rule/hidden`; everything else is one JSON string
+in the metadata of the file. Files are written atomically, so that a killed process leaves the
+previous file. This module is independent of the content: families choose a `kind`, arrays and
+facts.
 """
 
 from __future__ import annotations
@@ -35,14 +36,14 @@ T = TypeVar("T")
 FORMAT_VERSION = 1
 CHECKPOINT = "kikuchi checkpoint"
 """Kind of file that `Checkpoint` writes."""
-_TIMES = "trace/seconds"  # the array of wall-clock times
+_TIMES = "trace/seconds"  # name of the array of wall-clock times
 _EVERY = 5.0  # seconds between two checkpoints within an epoch
 
 
 def save(
     path: str | PathLike[str], kind: str, arrays: Mapping[str, Array], facts: Mapping[str, Any]
 ) -> None:
-    """Write named arrays and JSON facts; `kind` says what the file is, such as "kikuchi machine".
+    """Write named arrays and JSON facts; `kind` is the kind of file, such as "kikuchi machine".
 
     >>> import tempfile
     >>> file = Path(tempfile.mkdtemp()) / "small.safetensors"
@@ -61,9 +62,10 @@ def save(
 
 
 def load(path: str | PathLike[str], kinds: tuple[str, ...]) -> tuple[Arrays, dict[str, Any]]:
-    """Arrays and facts of a file of one of these kinds; anything else is refused in one line.
+    """Return the arrays and facts of a file of one of these kinds; other files raise a one-line
+    error.
 
-    So is a file without a digest, or whose digests are not those of its contents.
+    So does a file without a digest, or with digests that do not match its content.
     """
     library = _safetensors()
     with guarded_reading(path, "a model or checkpoint"):
@@ -72,7 +74,7 @@ def load(path: str | PathLike[str], kinds: tuple[str, ...]) -> tuple[Arrays, dic
             header = file.metadata() or {}
             arrays = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
     if header.get("format") not in kinds:
-        kind = header.get("format", "a file of something else")
+        kind = header.get("format", "another kind of file")
         raise DataError(f"{path}: found {kind}, expected {' or '.join(kinds)}")
     if header.get("version") != str(FORMAT_VERSION):
         raise DataError(
@@ -98,12 +100,11 @@ def load(path: str | PathLike[str], kinds: tuple[str, ...]) -> tuple[Arrays, dic
 def reading(
     path: str | PathLike[str], what: str, way_out: str = "use another file"
 ) -> Iterator[None]:
-    """A block that interprets what a file holds: whatever goes wrong there is a `DataError`.
+    """Context manager that interprets the content of a file: any exception becomes a `DataError`.
 
-    Only code that takes apart or restores what was read belongs inside. A file whose digest is
-    right may still hold anything, so that no list of exceptions is complete; the original one is
-    chained. Limits of time and memory, missing extras and undefined names are not the file's
-    fault.
+    Only code that parses or restores the content belongs inside. A file with a correct digest may
+    still contain anything, so no list of exceptions is complete; the original one is chained.
+    Limits of time and memory, missing extras and undefined names are not attributed to the file.
 
     >>> with reading("a.safetensors", "the file of a machine"):
     ...     {}["weights"]
@@ -124,7 +125,7 @@ use another file
 
 
 def restoring(path: str | PathLike[str]) -> AbstractContextManager[None]:
-    """A block that restores a fit from its checkpoint; see `reading`."""
+    """Context manager that restores a fit from its checkpoint; see `reading`."""
     return reading(path, "the state of this fit", "delete it to start again")
 
 
@@ -135,11 +136,12 @@ def check_like(
     varying: Sequence[str] = (),
     logarithms: Sequence[str] = (),
 ) -> None:
-    """Refuse arrays of a file whose names, types or shapes are not those of a fresh state.
+    """Raise an error if the names, types or shapes of the arrays of a file differ from those of a
+    new state.
 
-    Where `expected` has numbers that are not finite, `found` may have them too. Names that begin
-    with one of `varying` may be absent, or of other sizes; those of `logarithms` may hold -inf.
-    Texts (arrays of bytes) may be of any length.
+    If `expected` contains non-finite numbers, `found` may, too. Names that begin with one of
+    `varying` may be absent or have other sizes; those of `logarithms` may contain -inf. Strings
+    (arrays of bytes) may have any length.
 
     >>> check_like({"mean": np.zeros(3)}, {"mean": np.zeros(2)})
     Traceback (most recent call last):
@@ -169,10 +171,10 @@ shape (2,)
 def check_finite(
     name: str, array: Array, like: Array | None = None, *, minus: bool = False
 ) -> None:
-    """Refuse an array with numbers that are not finite, unless `like` has such numbers too.
+    """Raise an error if an array contains non-finite numbers, unless `like` does, too.
 
-    With a `like`, a single number may be infinite (nothing is known yet); `minus` allows -inf
-    (log 0) in arrays.
+    With a `like`, a single number may be infinite (not known yet); `minus` allows -inf (log 0) in
+    arrays.
 
     >>> check_finite("mean", np.array([1.0, np.nan]))
     Traceback (most recent call last):
@@ -195,10 +197,10 @@ def check_finite(
 
 
 def check_sizes(arrays: Mapping[str, Array], layout: Mapping[str, str], **sizes: int) -> None:
-    """Refuse arrays whose sizes contradict each other.
+    """Raise an error if the sizes of arrays contradict each other.
 
-    `layout` names the axes of each array. Axes of one name must be equally long, and as long as
-    `sizes` says where it does.
+    `layout` names the axes of each array. Axes with the same name must have the same length, and
+    the length in `sizes` if it is given there.
 
     >>> arrays = {"mixing": np.zeros((3, 2)), "mean": np.zeros(4)}
     >>> check_sizes(arrays, {"mixing": "channels sources", "mean": "channels"})
@@ -219,7 +221,7 @@ def check_sizes(arrays: Mapping[str, Array], layout: Mapping[str, str], **sizes:
 
 
 def of_type(facts: Mapping[str, Any], name: str, kind: type[T]) -> T:
-    """A fact of a file, which must be of this type.
+    """Return a fact of a file after checking its type.
 
     >>> of_type({"epochs": 3}, "epochs", int)
     3
@@ -231,7 +233,7 @@ def of_type(facts: Mapping[str, Any], name: str, kind: type[T]) -> T:
 
 
 def read_labels(facts: Mapping[str, Any], name: str) -> Array:
-    """Different labels of classes in the facts of a file: whole numbers, numbers or texts.
+    """Return distinct class labels from the facts of a file: integers, floats or strings.
 
     >>> read_labels({"classes": ["no", "yes"]}, "classes").tolist()
     ['no', 'yes']
@@ -247,21 +249,21 @@ def read_labels(facts: Mapping[str, Any], name: str) -> Array:
 
 @dataclass(frozen=True)
 class SavedState:
-    """What a checkpoint held: arrays, and JSON facts about how far the work had come."""
+    """The content of a checkpoint: arrays, and JSON facts about the progress."""
 
     arrays: Arrays
     progress: dict[str, Any]
 
 
 class Checkpoint:
-    """Where a long computation keeps its state; only the same computation goes on from it.
+    """The saved state of a long computation; only the same computation can continue from it.
 
-    `about` names what else must agree, such as the seed. `identity`, set before `load`,
-    holds everything that the file must agree with: model, data, options. `every` is the number of
-    seconds between two checkpoints. A file whose contents have changed since it was written, or
-    that another version of the program wrote, is refused.
+    `about` lists what else must agree, such as the seed. `identity`, set before `load`, contains
+    everything that must agree with the file: model, data, options. `every` is the number of seconds
+    between two checkpoints. A file that was modified, or written by another version of the program,
+    raises an error.
 
-    Save only states from which the next step can be taken: never in the middle of an update.
+    Save only states from which the next step can be taken, never in the middle of an update.
 
     >>> import tempfile
     >>> checkpoint = Checkpoint(Path(tempfile.mkdtemp()) / "state.safetensors")
@@ -280,7 +282,7 @@ class Checkpoint:
         about: Mapping[str, str] | None = None,
         every: float = _EVERY,
     ) -> None:
-        _safetensors()  # if it is missing, say so before the work and not after it
+        _safetensors()  # if it is missing, raise the error before the work
         self.path = Path(path)
         self.about = {**(about or {}), "program": __version__}
         self.every = every
@@ -288,7 +290,9 @@ class Checkpoint:
         self._last = time.monotonic()
 
     def load(self) -> SavedState | None:
-        """The state saved last; None without a file; refuses that of another computation."""
+        """Return the last saved state, or None without a file; the state of another computation
+        raises an error.
+        """
         if not self.path.exists():
             return None
         arrays, facts = load(self.path, (CHECKPOINT,))
@@ -299,14 +303,14 @@ class Checkpoint:
             if theirs.get(name) != mine:
                 raise DataError(
                     f"{self.path}: checkpoint of another training: its {name} is "
-                    f"{_short(theirs.get(name))}, here it is {_short(mine)}; delete it or choose "
-                    "another name"
+                    f"{_short(theirs.get(name))}, here it is {_short(mine)}; delete it or use "
+                    f"another name"
                 )
         return SavedState(arrays, progress)
 
     @property
     def due(self) -> bool:
-        """Whether `every` seconds have passed since the state was saved."""
+        """Return whether `every` seconds have passed since the state was saved."""
         return time.monotonic() - self._last >= self.every
 
     def save(
@@ -315,9 +319,7 @@ class Checkpoint:
         progress: Mapping[str, Any] | None = None,
         facts: Mapping[str, Any] | None = None,
     ) -> None:
-        """Write the state in place of the one before; `facts` are read by nobody but people and
-        the loader of a model.
-        """
+        """Replace the saved state; `facts` is metadata, read by the loader of a model only."""
         identity, progress = self.identity | self.about, dict(progress or {})
         told = {**(facts or {}), "identity": identity, "progress": progress}
         save(self.path, CHECKPOINT, arrays, told)
@@ -325,8 +327,8 @@ class Checkpoint:
 
 
 def _digests(arrays: Mapping[str, Array], text: str) -> dict[str, str]:
-    """The digest of arrays and text, and apart from it that of the times of the trace: trainings
-    that learn the same have the same `digest`, however long they took.
+    """Return the digest of arrays and text, and separately that of the times of the trace: equal
+    trainings have the same `digest`, however long they took.
     """
     times = {name: array for name, array in arrays.items() if name == _TIMES}
     others = {name: array for name, array in arrays.items() if name != _TIMES}
@@ -335,7 +337,7 @@ def _digests(arrays: Mapping[str, Array], text: str) -> dict[str, str]:
 
 
 def _digest(arrays: Mapping[str, Array], text: str) -> str:
-    """A text that differs when any array or the given text does."""
+    """Return a digest of arrays and a string."""
     digest = hashlib.sha256(text.encode())
     for name in sorted(arrays):
         array = np.asarray(arrays[name], order="C")

@@ -1,14 +1,14 @@
 """Rules whose negative phase is a Markov chain.
 
-The update is data statistics minus chain statistics; the rules differ in where chains begin:
+The update is data statistics minus chain statistics; the rules differ in the start of the chains:
 
     cd           at the rows of the batch, k steps
-    pcd          where they were after the batch before
+    pcd          at their states after the previous batch
     brief-gibbs  one chain per row of the data, or always the same state
-    gibbs        anywhere, long enough to forget it
+    gibbs        at random, with a long burn-in
 
-They know nothing of the model but its `ChainSampler`: a family that can draw from its model gets
-all four by writing one. The states of chains are dictionaries of arrays with one row per chain.
+They use only the `ChainSampler` of a model: a family that defines one gets all four rules. The
+states of chains are dictionaries of arrays with one row per chain.
 
 Reference: TEH-L4, TEH-L8, TEH-L9, WH-I1, WH-L1, WH-L2.
 """
@@ -27,11 +27,11 @@ from kikuchi.core.options import option
 from kikuchi.training.model import Trainable
 from kikuchi.training.rule import GradientEstimate, Ints, Rule, State
 
-_HELD = "held_"  # before the names of chains in which the rows are clamped
+_HELD = "held_"  # prefix of the names of chains with clamped rows
 
 
 class Phase(Protocol):
-    """Statistics of one phase, as the sampler makes them, and the states of its chains."""
+    """Statistics of one phase, as computed by the sampler, and the states of its chains."""
 
     @property
     def states(self) -> State:
@@ -39,17 +39,16 @@ class Phase(Protocol):
 
 
 class ChainSampler(Protocol):
-    """The Markov chain of one model; arrays to work in are kept in its workspace.
+    """The Markov chain of one model, with reusable work arrays in its workspace.
 
-    `names` are those of the states that chains keep from batch to batch, `held` those that must be
-    swept even while the row is clamped: hidden variables that are not independent given it.
-    `keeps_hidden`: whether these sweeps go on, for every rule, where the last visit to the row
-    ended.
+    `names` are the states that persist from batch to batch, `held` those that must be swept even if
+    the row is clamped: hidden variables that are not independent given the row. `keeps_hidden` is
+    True if these sweeps, for every rule, continue from the last visit to the row.
     """
 
     @property
     def names(self) -> tuple[str, ...]:
-        """Names of the states that chains keep."""
+        """Names of the persistent states."""
 
     @property
     def held(self) -> tuple[str, ...]:
@@ -57,17 +56,19 @@ class ChainSampler(Protocol):
 
     @property
     def keeps_hidden(self) -> bool:
-        """Whether every rule keeps the hidden states of each row."""
+        """Whether every rule stores the hidden states of each row."""
 
     def begin(self, data: Any, rows: Ints, sweeps: int, rng: Generator, *, compact: bool) -> State:
-        """Chains at these rows of the data; `compact` asks for small types, one chain per row."""
+        """Return chains at these rows of the data; `compact` requests small types, one chain per
+        row.
+        """
 
     def random(self, count: int, rng: Generator) -> State:
-        """Chains at random states."""
+        """Return chains at random states."""
 
     def centres(self, data: Any) -> State:
-        """Means of the units, from which `contrast` measures them once the workspace has them;
-        refuses models that have none.
+        """Return the means of the units, which `contrast` subtracts if they are in the workspace;
+        raise an error for models without means.
         """
 
     def clamp(
@@ -80,48 +81,52 @@ class ChainSampler(Protocol):
         start: State | None,
         draw: bool,
     ) -> Phase:
-        """The positive phase: hidden variables given the rows of the batch, swept from `start` if
-        they must be. Without `draw` only their means are needed.
+        """Return the positive phase: hidden variables given the rows of the batch, swept from
+        `start` if necessary. Without `draw` only their means are needed.
         """
 
     def sweep(
         self, start: State, sweeps: int, rng: Generator, *, rows: Ints | None, keep: bool
     ) -> Phase:
-        """Sweeps over all variables. `rows` are the row numbers that the chains stand for, None if
-        they stand for no row; without `keep` the last states are not needed.
+        """Sweep over all variables. `rows` are the row numbers of the chains, None if they belong
+        to no row; without `keep` the last states are not needed.
         """
 
     def contrast(self, positive: Phase, negatives: Iterable[Phase], count: int) -> GradientEstimate:
-        """Means of the statistics over the batch minus those over `count` negative phases."""
+        """Return the means of the statistics over the batch minus those over `count` negative
+        phases.
+        """
 
 
 class SampledModel(Trainable, Protocol):
     """A model that can be sampled."""
 
     def sampler(self, workspace: State) -> ChainSampler:
-        """Its chain; refuses models that cannot be sampled."""
+        """Return its chain; raise an error if the model cannot be sampled."""
 
 
 @dataclass(frozen=True)
 class SampledRule(Rule[Any]):
-    """What the rules with chains share: the positive phase, and hidden states that rows keep."""
+    """Base class of the rules with chains: the positive phase, and hidden states stored for each
+    row.
+    """
 
     objective_name: ClassVar[str] = "contrastive free energy per row"
     takes_sparse: ClassVar[bool] = True
-    draws_rows: ClassVar[bool] = False  # whether chains go on from the hidden states of the rows
+    draws_rows: ClassVar[bool] = False  # whether chains continue from the hidden states of the rows
 
     clamped: int = option(
         20, "sweeps over hidden variables that are connected, with the rows clamped", low=1
     )
     bits: bool = option(
-        False, "draw bits from rows of grey levels, which are probabilities, at each visit"
+        False, "treat grey levels as probabilities and draw binary rows at each visit"
     )
     centred: bool = option(
-        False, "measure units from their means, which conditions the updates better (machines)"
+        False, "centre units at their means, which conditions the updates better (machines)"
     )
 
     def begin(self, model: SampledModel, data: Any, rng: Generator) -> State:
-        """Chains before the first batch, and means of the units if they are centred."""
+        """Return chains before the first batch, and means of the units if they are centred."""
         sampler = model.sampler({})
         centres = sampler.centres(data) if self.centred else {}
         if not self._keeps_hidden(sampler):
@@ -132,7 +137,7 @@ class SampledRule(Rule[Any]):
     def gradient(
         self, model: SampledModel, batch: Any, rows: Ints, state: State, rng: Generator
     ) -> GradientEstimate:
-        """Statistics of the batch minus those of the chains."""
+        """Return the statistics of the batch minus those of the chains."""
         sampler = model.sampler(state)
         batch = drawn_bits(batch, rng) if self.bits else batch
         if sampler.held and self._keeps_hidden(sampler):
@@ -154,18 +159,18 @@ class SampledRule(Rule[Any]):
         return self.clamped
 
     def _visited(self, rows: Ints) -> Ints:
-        """Which of the kept chains belong to these rows."""
+        """Return which of the stored chains belong to these rows."""
         return rows
 
     @abstractmethod
     def _contrast(
         self, sampler: ChainSampler, positive: Phase, rows: Ints, state: State, rng: Generator
     ) -> GradientEstimate:
-        """Run the chains; answer the statistics of the positive phase minus theirs."""
+        """Run the chains; return the statistics of the positive phase minus theirs."""
 
 
 def drawn_bits(rows: Any, rng: Generator) -> Any:
-    """Bits whose probabilities are the numbers in `rows`, in an array of the same type.
+    """Draw bits with the probabilities in `rows`, in an array of the same type.
 
     >>> drawn_bits(np.array([[0.0, 1.0]]), np.random.default_rng(0)).tolist()
     [[0.0, 1.0]]
@@ -205,7 +210,7 @@ class PersistentDivergenceRule(SampledRule):
     name: ClassVar[str] = "pcd"
     carries: ClassVar[bool] = True
 
-    k: int = option(1, "steps of each chain before an update", low=1)
+    k: int = option(1, "number of steps of each chain before an update", low=1)
     chains: int = option(100, "number of chains", low=1)
 
     def begin(self, model: SampledModel, data: Any, rng: Generator) -> State:
@@ -235,11 +240,13 @@ class BriefGibbsRule(SampledRule):
 
     name: ClassVar[str] = "brief-gibbs"
 
-    k: int = option(1, "steps of each chain before an update", low=1)
-    restart: bool = option(False, "begin at one fixed state each time instead")
+    k: int = option(1, "number of steps of each chain before an update", low=1)
+    restart: bool = option(False, "begin at one fixed state each time")
 
     def begin(self, model: SampledModel, data: Any, rng: Generator) -> State:
-        """Chains at the rows themselves, which begin both phases; with `restart` at the first."""
+        """Return chains at the rows themselves, which start both phases; with `restart` at the
+        first row.
+        """
         sampler = model.sampler({})
         rows = np.arange(1 if self.restart else data.shape[0])
         chains = sampler.begin(data, rows, self.clamped, rng, compact=True)
@@ -270,13 +277,13 @@ class BriefGibbsRule(SampledRule):
 
 @dataclass(frozen=True)
 class EquilibriumRule(SampledRule):
-    """Equilibrium Gibbs chains: begun at random for every batch."""
+    """Equilibrium Gibbs chains: restarted at random for every batch."""
 
     name: ClassVar[str] = "gibbs"
 
     chains: int = option(100, "number of chains", low=1)
-    burn_in: int = option(200, "steps that are not counted", low=0)
-    samples: int = option(20, "steps that are averaged", low=1)
+    burn_in: int = option(200, "number of burn-in steps", low=0)
+    samples: int = option(20, "number of averaged steps", low=1)
 
     def _contrast(
         self, sampler: ChainSampler, positive: Phase, rows: Ints, state: State, rng: Generator

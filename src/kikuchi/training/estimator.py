@@ -1,9 +1,10 @@
-"""The scikit-learn shell of every family: options, checks, files, time limits, progress, warnings.
+"""The scikit-learn interface of every family: options, checks, files, time limits, progress,
+warnings.
 
-An estimator is a dataclass whose fields are made by `core.options.option`: scikit-learn reads the
-generated signature, the command line makes its options from the fields, and ranges are checked in
-`fit`. `Estimator` is the shell of anything that can be fitted; `TrainedEstimator` adds what the
-trainer needs, so that a family writes only its model, its rule and what users do with them.
+An estimator is a dataclass whose fields are defined by `core.options.option`: scikit-learn uses the
+generated signature, the command line derives its options from the fields, and ranges are checked in
+`fit`. `Estimator` is the base class of everything that can be fitted; `TrainedEstimator` adds the
+interface to the trainer, so that a family defines only its model, its rule and its methods.
 """
 
 from __future__ import annotations
@@ -78,13 +79,13 @@ __all__ = [
 ]
 
 _LOG = logger("training")
-_NOT_IN_FILES = frozenset({"checkpoint", "progress"})  # where a fit writes, and whom it tells
+_NOT_IN_FILES = frozenset({"checkpoint", "progress"})  # output file and callback of a fit
 RandomState = int | np.random.Generator | np.random.RandomState | None
 
 
 class FitResults:
-    """What every fit leaves behind: iterations, why it ended, whether a stopping criterion was met,
-    what the reader must know, and the trace. Not a dataclass: these are no options.
+    """Fitted attributes: iterations, reason for the end, whether a stopping criterion was met,
+    warnings, and the trace. Not a dataclass, since these are not options.
     """
 
     n_iter_: int
@@ -93,17 +94,18 @@ class FitResults:
     warnings_: list[str]
     trace_: Trace
     n_features_in_: int
-    row_scaling_: dict[str, float]  # what the command line did to the rows: divide, threshold
+    row_scaling_: dict[str, float]  # preprocessing by the command line: divide, threshold
 
 
 def validate_data(estimator: Any, X: Any, *arguments: Any, **options: Any) -> Any:
-    """That of scikit-learn, with rows that lie one after the other in memory: columns that do, as
-    those of data frames, are added up in another order, so that equal data gave other answers.
+    """`validate_data` of scikit-learn with C-ordered output. Sums over the columns of
+    Fortran-ordered data, such as those of data frames, have another order of summation, so that
+    equal data would give different results.
     """
     return validation.validate_data(estimator, X, *arguments, **{"order": "C"} | options)
 
 
-_OTHER_NAMES = {  # of scikit-learn, hmmlearn and others
+OTHER_NAMES = {  # of scikit-learn, hmmlearn and others
     "n_components": ("n_states", "hidden_layer_sizes"),
     "n_hidden": ("n_components", "hidden_layer_sizes"),
     "n_sources": ("n_components",),
@@ -150,13 +152,14 @@ _OTHER_NAMES = {  # of scikit-learn, hmmlearn and others
 
 @dataclass(eq=False, repr=False, kw_only=True)
 class Estimator(FitResults, BaseEstimator):  # type: ignore[misc]
-    """Options that every estimator has, and files; see `FitResults` for what `fit` sets.
+    """Base class with the options that every estimator has, and files; see `FitResults` for what
+    `fit` sets.
 
-    A family declares its estimator as `kind`, names its files by `file_kind` and says what they
-    hold in `_fitted_state` and `_restore_state`. Arrays of a file must be finite, but for those
-    whose names begin with one of `may_be_infinite`, and have the axes that `file_layout` names
-    where it does (see `checkpoint.check_sizes`); `columns` is the number of features. Those named
-    by `positive` must be above 0.
+    A family declares its estimator as `kind`, names its files by `file_kind` and defines their
+    content in `_fitted_state` and `_restore_state`. Arrays of a file must be finite, except for
+    those whose names begin with one of `may_be_infinite`, and have the axes in `file_layout`, if
+    listed (see `checkpoint.check_sizes`); `columns` is the number of features. Those listed in
+    `positive` must be above 0.
     """
 
     kind: ClassVar[Kind]
@@ -165,18 +168,17 @@ class Estimator(FitResults, BaseEstimator):  # type: ignore[misc]
     file_layout: ClassVar[Mapping[str, str]] = {}
     positive: ClassVar[tuple[str, ...]] = ()
 
-    seconds: float | None = option(
-        None, "Time limit in seconds; compiling is not counted.", above=0
-    )
+    seconds: float | None = option(None, "Time limit in seconds, without compilation.", above=0)
     checkpoint: str | PathLike[str] | None = option(
         None,
-        "File of the fit so far; a fit that was killed goes on from there. The search for a start "
-        "is then not cut short by `seconds`, so that it ends as an unbroken fit does.",
+        "File with the state of the fit, from which a killed fit continues. The search for a "
+        "start is then not limited by `seconds`, so that a resumed fit equals an uninterrupted "
+        "one.",
     )
-    random_state: RandomState = option(None, "Seed of everything random.")
+    random_state: RandomState = option(None, "Random seed.")
     verbose: int = option(0, "Print progress if above 0.", low=0)
     progress: Progress | bool | None = option(
-        None, "Told a few times per second how far the fit is; True prints it."
+        None, "Progress callback, called a few times per second; True prints the progress."
     )
 
     def __init_subclass__(cls, **arguments: Any) -> None:
@@ -184,14 +186,14 @@ class Estimator(FitResults, BaseEstimator):  # type: ignore[misc]
         list_options(cls)
         for name, member in list(vars(cls).items()):
             if inspect.isfunction(member) and not name.startswith("_"):
-                setattr(cls, name, kept(member))  # programs that it compiles stay on disk
+                setattr(cls, name, kept(member))  # compiled programs are cached on disk
 
     def __new__(cls, *values: Any, **options: Any) -> Self:
-        """Refuse options that there are not, with the name that other libraries' ones have here."""
+        """Raise an error for unknown options, with our name for those of other libraries."""
         known = [f.name for f in dataclasses.fields(cls) if f.init]
         unknown = next((name for name in options if name not in known), None)
         if unknown is not None:
-            here = [name for name in _OTHER_NAMES.get(unknown, ()) if name in known]
+            here = [name for name in OTHER_NAMES.get(unknown, ()) if name in known]
             hint = f"it is called {here[0]} here" if here else suggestion(unknown, known)
             raise UnknownOptionError(f"{cls.__name__} has no option {unknown!r}; {hint}")
         made: Self = super().__new__(cls)
@@ -200,30 +202,32 @@ class Estimator(FitResults, BaseEstimator):  # type: ignore[misc]
     # ------------------------------------------------------------------ for the families
 
     def _check_options(self) -> None:
-        """Refuse options of the wrong type or out of range; called by `fit`."""
+        """Raise an error for options of the wrong type or out of range; called by `fit`."""
         checked_options(self, type(self).__name__)
 
     def _run(self) -> Run:
-        """A run with the time limit and the progress of the options."""
-        return Run(Budget(seconds=self.seconds).start(), self._told(), TrainingTrace())
+        """Return a run with the time limit and the progress callback of the options."""
+        return Run(Budget(seconds=self.seconds).start(), self._progress_callback(), TrainingTrace())
 
     def _search_clock(self) -> Clock:
-        """A clock of the search for a beginning, which the time limit ends. With a checkpoint it
-        does not, so that a fit that goes on has begun where an unbroken one does.
+        """Return a clock for the search for a start, which the time limit ends. With a checkpoint
+        it is unlimited, so that a resumed fit has the same start as an uninterrupted one.
         """
         return Budget(seconds=self.seconds if self.checkpoint is None else None).start()
 
-    def _told(self) -> Progress:
-        """Who is told how far a fit is."""
+    def _progress_callback(self) -> Progress:
+        """The progress callback."""
         if self.progress is True or (self.verbose and not self.progress):
             return PrintedProgress(type(self).__name__)
         return self.progress or silent
 
     def _checkpoint(self) -> Checkpoint | None:
-        """The checkpoint of the options; only a fit with the same seed goes on from it."""
+        """Return the checkpoint of the options; only a fit with the same seed can continue from
+        it.
+        """
         if self.checkpoint is None:
             return None
-        # The state of a generator given by the caller cannot be compared: it is left out.
+        # The state of a generator given by the caller cannot be compared and is omitted.
         seed = self.random_state
         known = int(seed) if isinstance(seed, int | np.integer) else None
         return Checkpoint(self.checkpoint, about={"random_state": repr(known)})
@@ -231,7 +235,7 @@ class Estimator(FitResults, BaseEstimator):  # type: ignore[misc]
     def _ended(
         self, iterations: int, stopped: str, converged: bool, remarks: list[str], trace: Trace
     ) -> None:
-        """Keep how a fit ended; divergence is a warning of scikit-learn's as well."""
+        """Record how a fit ended; divergence also issues a warning of scikit-learn."""
         self.n_iter_, self.stopped_, self.converged_ = iterations, stopped, converged
         self.warnings_, self.trace_ = list(remarks), trace
         self._log_fit()
@@ -239,29 +243,31 @@ class Estimator(FitResults, BaseEstimator):  # type: ignore[misc]
             warn_caller(self.warnings_[0], ConvergenceWarning)
 
     def _log_fit(self) -> None:
-        """Record how a fit ended, and what it warns of."""
+        """Log how a fit ended, and its warnings."""
         name = type(self).__name__
         _LOG.info("%s: stopped (%s) after %d iterations", name, self.stopped_, self.n_iter_)
         log_warnings(_LOG, name, self.warnings_)
 
     @abstractmethod
     def _fitted_state(self) -> tuple[Arrays, dict[str, Any], dict[str, Any]]:
-        """Arrays of the fitted estimator, facts about what they are, and other fitted values."""
+        """Return the arrays of the fitted estimator, facts that describe them, and other fitted
+        values.
+        """
 
     @abstractmethod
     def _restore_state(
         self, arrays: Arrays, facts: Mapping[str, Any], about: Mapping[str, Any]
     ) -> None:
-        """Set the fitted attributes from what `_fitted_state` gave."""
+        """Set the fitted attributes from the result of `_fitted_state`."""
 
     # ------------------------------------------------------------------ files
 
     def plain_options(self) -> dict[str, Any]:
-        """The options that a page can show: not generators, callbacks or arrays."""
+        """Return the options that a page can show: not generators, callbacks or arrays."""
         return {k: v for k, v in self.get_params(deep=False).items() if _is_plain(v)}
 
     def save(self, path: str | PathLike[str]) -> None:
-        """Write what was learnt and the options to the safetensors file `path`."""
+        """Write the fitted state and the options to the safetensors file `path`."""
         check_is_fitted(self)
         arrays, facts, about = self._fitted_state()
         told: dict[str, Any] = {
@@ -276,7 +282,7 @@ class Estimator(FitResults, BaseEstimator):  # type: ignore[misc]
             **about,
         }
         if tuples := [k for k, v in told["options"].items() if isinstance(v, tuple)]:
-            told["tuples"] = tuples  # JSON has lists only
+            told["tuples"] = tuples  # JSON only has lists
         if hasattr(self, "feature_names_in_"):
             told["feature_names_in"] = [str(name) for name in self.feature_names_in_]
         if hasattr(self, "row_scaling_"):
@@ -287,13 +293,13 @@ class Estimator(FitResults, BaseEstimator):  # type: ignore[misc]
 
     @classmethod
     def load(cls, path: str | PathLike[str]) -> Self:
-        """The estimator of a file `path` that `save` wrote."""
+        """Load the estimator from a file `path` that `save` wrote."""
         arrays, facts = load(path, (f"kikuchi {cls.file_kind}",))
         about: Any = facts.get("about")
         name = about.get("estimator") if isinstance(about, dict) else None
         if name != cls.__name__:
             kind = name or f"a {cls.file_kind} without an estimator"
-            raise DataError(f"{path}: holds {kind}, not {cls.__name__}")
+            raise DataError(f"{path}: contains {kind}, not {cls.__name__}")
         with reading(path, f"the file of a {cls.__name__}"):
             if about["arrays"] != _forms(arrays):
                 raise DataError("its arrays are not those that were saved")
@@ -306,7 +312,7 @@ class Estimator(FitResults, BaseEstimator):  # type: ignore[misc]
         return estimator
 
     def _read_ending(self, arrays: Arrays, about: Mapping[str, Any]) -> None:
-        """How the fit of a file ended, what it was told of its data, and its trace."""
+        """Restore the end of the fit, the facts about its data, and its trace from a file."""
         self.n_iter_ = of_type(about, "iterations", int)
         self.stopped_ = of_type(about, "stopped", str)
         self.converged_ = of_type(about, "converged", bool)
@@ -326,7 +332,9 @@ class Estimator(FitResults, BaseEstimator):  # type: ignore[misc]
             self.row_scaling_ = {str(k): float(v) for k, v in scaling.items()}
 
     def _check_arrays(self, arrays: Arrays) -> None:
-        """Refuse arrays of a file that are not finite, or not of the sizes and signs declared."""
+        """Raise an error for arrays of a file that are not finite, or do not have the declared
+        sizes and signs.
+        """
         for name, array in arrays.items():
             if not name.startswith("trace/") and "/trace/" not in name:
                 may_be = name.startswith(self.may_be_infinite)
@@ -337,7 +345,7 @@ class Estimator(FitResults, BaseEstimator):  # type: ignore[misc]
                 raise DataError(f"its array {name} has a number that is not above 0")
 
     def _check_restored(self, arrays: Arrays) -> None:
-        """Refuse arrays that are not those which an estimator like this one would save."""
+        """Raise an error for arrays other than those that this estimator would save."""
         mine = _forms(self._fitted_state()[0] | prefixed(self.trace_.arrays(), "trace"))
         theirs = _forms(arrays)
         for name in sorted(mine.keys() | theirs.keys()):
@@ -349,10 +357,10 @@ class Estimator(FitResults, BaseEstimator):  # type: ignore[misc]
 
 @dataclass(eq=False, repr=False, kw_only=True)
 class TrainedEstimator(Estimator):
-    """Base of the estimators whose model is trained by `kikuchi.training.trainer.train`.
+    """Base class of the estimators whose model is trained by `kikuchi.training.trainer.train`.
 
-    A family gives `_begin` (the model before training) and `_rule`; `_rows` if it reads its data in
-    another way. The trained model is in `model_`.
+    A family defines `_begin` (the model before training) and `_rule`, and `_rows` if it reads its
+    data in another way. The trained model is in `model_`.
     """
 
     model_class: ClassVar[Any]
@@ -362,47 +370,45 @@ class TrainedEstimator(Estimator):
         if hasattr(cls, "model_class"):
             cls.file_kind = cls.model_class.kind
 
-    learning_rate: float = option(0.05, "First rate of the updates.", above=0)
+    learning_rate: float = option(0.05, "Initial learning rate.", above=0)
     solver: str = option("sgd", 'Optimiser: "sgd", or one of optax such as "adam:b1=0.8".')
-    momentum: float = option(
-        0.0, "Fraction of the velocity that sgd keeps; 0 for other optimisers.", low=0, below=1
-    )
-    weight_decay: float = option(0.0, "Strength of the decay of weights towards 0.", low=0)
+    momentum: float = option(0.0, "Momentum of sgd; 0 for other optimisers.", low=0, below=1)
+    weight_decay: float = option(0.0, "Weight decay.", low=0)
     schedule: str = option(
         "constant",
         'Learning rate: "constant", "linear", "cosine", "exponential:factor=0.95", '
         '"inverse-time:decay=0.05" or "warmup-cosine".',
     )
-    batch_size: int = option(100, "Rows of each update.", low=1)
-    max_iter: int = option(10, "Passes over the rows, each in an order of its own.", low=1)
+    batch_size: int = option(100, "Number of rows per update.", low=1)
+    max_iter: int = option(10, "Number of passes over the rows, each shuffled.", low=1)
     threads: int | None = option(
-        1, "Threads of matrix products; none: as libraries choose.", low=1, high=1024
+        1, "Threads of matrix products; none: chosen by the libraries.", low=1, high=1024
     )
 
     # ------------------------------------------------------------------ for the families
 
     @abstractmethod
     def _begin(self, rows: Any, rng: np.random.Generator) -> Any:
-        """The model before training on these rows."""
+        """Return the model before training on these rows."""
 
     @abstractmethod
     def _rule(self, model: Any) -> BaseRule:
-        """The learning rule of the options, for the model that `_begin` made."""
+        """Return the learning rule of the options, for the model from `_begin`."""
 
     def _rows(self, X: Any, *, reset: bool = False) -> Any:
-        """X as rows that the model learns from, checked."""
+        """Return the checked training rows of X."""
         return validate_data(self, X, reset=reset, dtype=np.float64)
 
     def _remarks(self, rows: Any) -> list[str]:
-        """What else must be said of a model that was trained on these rows."""
+        """Return further warnings about a model trained on these rows."""
         return []
 
     def _epochs(self, rows: Any) -> int:
-        """Passes over these rows that `fit` makes at most."""
+        """Maximum number of passes over these rows in `fit`."""
         return self.max_iter
 
     def _averaged(self) -> float:
-        """Last fraction of the epochs of which the mean of the parameters is the answer."""
+        """Last fraction of the epochs over which the parameters are averaged."""
         return 0.0
 
     @property
@@ -414,8 +420,8 @@ class TrainedEstimator(Estimator):
 
     @safe_interrupts()
     def fit(self, X: Any, y: object = None) -> Self:
-        """Learn from rows `X` (rows, columns), from the beginning (or from the checkpoint, if there
-        is one); `y` is ignored.
+        """Fit to rows `X` (rows, columns), from the start or from the checkpoint, if there is one;
+        `y` is ignored.
         """
         self._check_options()
         rows = self._rows(X, reset=True)
@@ -426,10 +432,10 @@ class TrainedEstimator(Estimator):
         return self
 
     def partial_fit(self, X: Any, y: object = None) -> Self:
-        """One more pass over the rows `X`, from the model as it is; persistent chains go on; `y` is
-        ignored.
+        """Make one more pass over the rows `X`, from the current model and persistent chains; `y`
+        is ignored.
 
-        There is no last epoch here, so that `schedule` is left aside: the rate is `learning_rate`.
+        There is no last epoch, so `schedule` is ignored and the rate is `learning_rate`.
         """
         self._check_options()
         first = not hasattr(self, "model_")
@@ -466,7 +472,7 @@ class TrainedEstimator(Estimator):
         self, model: Any, data: Any, rule: BaseRule, rng: np.random.Generator, optimiser: Optimiser,
         epochs: int, checkpoint: Checkpoint | None, state: TrainerState | None, **more: Any,
     ) -> Training[Any]:  # fmt: skip
-        """`train` with the options of the estimator, and `more` of its own."""
+        """Call `train` with the options of the estimator, and `more` arguments."""
         return train(
             model, data, rule, optimiser=optimiser, epochs=epochs, batch_size=self.batch_size,
             seed=rng, run=self._run(), checkpoint=checkpoint, threads=self.threads, state=state,
@@ -491,8 +497,7 @@ class TrainedEstimator(Estimator):
             shared["momentum"] = self.momentum
         elif self.momentum:
             raise MethodError(
-                f"momentum belongs to solver sgd; {named.name} has options of its own: give "
-                "momentum=0"
+                f"momentum belongs to solver sgd; {named.name} has its own options: set momentum=0"
             )
         return dataclasses.replace(named, **shared)
 
@@ -514,23 +519,23 @@ class FeatureTransformer(ClassNamePrefixFeaturesOutMixin, TransformerMixin):  # 
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
-        tags.transformer_tags.preserves_dtype = []  # features are of the model's own type
+        tags.transformer_tags.preserves_dtype = []  # features have the type of the model
         return tags
 
 
 def ending_remarks(
     stopped: str, converged: bool, objective: str, done: str, limit: str = "max_iter or tol"
 ) -> list[str]:
-    """What must be said of a fit that ended before it converged, after what was `done`."""
+    """Return warnings for a fit that stopped before convergence; `done` is the work done."""
     if stopped in ("seconds", "interrupted"):
-        return [f"stopped early ({stopped}): the best so far is kept"]
+        return [f"stopped early ({stopped}): the best result so far is used"]
     if stopped == "diverged":
-        return [f"no step raised the {objective} any more before tol was reached"]
+        return [f"no step raised the {objective} before tol was reached"]
     return [] if converged else [f"not converged in {done}; raise {limit}"]
 
 
 class PrintedProgress:
-    """Progress as lines on the screen."""
+    """Progress printed as lines."""
 
     def __init__(self, name: str) -> None:
         self.name = name
@@ -544,18 +549,20 @@ class PrintedProgress:
 
 
 def _read_options(about: Mapping[str, Any]) -> dict[str, Any]:
-    """The options of a file, as they are given to the class; none names a file to write to."""
+    """Return the options of a file, as arguments of the class; raise an error if one is an output
+    file.
+    """
     options = of_type(about, "options", dict)
     if written := sorted(_NOT_IN_FILES & options.keys()):
         raise DataError(f"its options have {', '.join(written)}, which belong to no file")
     for name, value in options.items():
         if name != "random_state" and _has_large_number(value):
-            raise DataError(f"its option {name} has a whole number of more than 64 bits")
+            raise DataError(f"its option {name} has an integer of more than 64 bits")
     return options | {k: tuple(options[k]) for k in about.get("tuples", [])}
 
 
 def _has_large_number(value: Any) -> bool:
-    """Whether a value of a JSON file has a whole number that no array can hold."""
+    """Return whether a value of a JSON file contains an integer too large for an array."""
     if isinstance(value, dict | list):
         return any(map(_has_large_number, value.values() if isinstance(value, dict) else value))
     return isinstance(value, int) and abs(value) >= 2**63

@@ -85,7 +85,7 @@ class Kind:
         return _loaded(self.estimator)
 
     def make_workflow(self) -> Any:
-        """How this kind is fitted and measured: a `Workflow`."""
+        """Return the `Workflow` by which this kind is fitted and evaluated."""
         return _loaded(self.workflow)(self)
 
 

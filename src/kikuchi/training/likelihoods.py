@@ -1,4 +1,4 @@
-"""Log-likelihoods of rows with bounds, and the log Z that an estimator keeps."""
+"""Log-likelihoods of rows with bounds, and the log Z of an estimator."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ class RowLikelihoods:
         or annealing: the log-likelihood of a row is between them with probability `confidence`, by
         Student's t approximation of the means of the weights; it is not a certain bound. Importance
         sampling has no upper bound (infinity), and its whole confidence is in the lower one.
-    confidence : probability, for each row, that the bounds hold; 1 where they are exact.
-    error : standard error of `mean()` that comes from the draws. The rows of a machine share one
-        log Z, whose error is in the bounds and not here.
+    confidence : probability, for each row, that the bounds are valid; 1 if they are exact.
+    error : standard error of `mean()` due to the draws. The rows of a machine share one log Z,
+        whose error is included in the bounds and not here.
     limits : bounds on the mean over the rows, where these are narrower than the means of `lower`
         and `upper`: errors of rows that were drawn independently cancel. See `mean_bounds`.
-    warnings : what makes the bounds unreliable.
+    warnings : reasons why the bounds are unreliable.
 
     >>> found = RowLikelihoods(np.array([-1.0, -2.0]), np.full(2, -3.0), np.zeros(2))
     >>> found.mean(), found.mean_bounds()

@@ -1,6 +1,6 @@
 """Rules that need no partition function: pseudo-likelihood, and linear response in one step.
 
-A family gets them by giving its model the few methods of `PseudoModel` or `PairwiseModel`.
+They support any model with the methods of `PseudoModel` or `PairwiseModel`.
 
 Reference: TEH-L7, TEH-L10.
 """
@@ -29,31 +29,33 @@ class PseudoModel(Trainable, Protocol):
     """A model whose conditionals of one variable given all others have a closed form."""
 
     def check_pseudo(self, data: Any) -> None:
-        """Refuse models and data that have no such conditionals."""
+        """Raise an error for models and data without such conditionals."""
 
     def pseudo_gradient(self, batch: Any, rows: Ints) -> GradientEstimate:
-        """Pseudo-log-likelihood per row of the batch, and its gradient."""
+        """Return the pseudo-log-likelihood per row of the batch, and its gradient."""
 
 
 class PairwiseModel(Trainable, Protocol):
-    """A model of binary variables with biases and couplings of pairs, and nothing hidden."""
+    """A model of binary variables with biases and pairwise couplings, without hidden variables."""
 
     def check_pairwise(self) -> None:
-        """Refuse models that are not of this kind."""
+        """Raise an error for other models."""
 
     def bits(self, data: Any) -> tuple[Floats, Floats]:
-        """The data as rows of 0 and 1, and the weight of each row."""
+        """Return the data as rows of 0 and 1, and the weight of each row."""
 
     def couple(self, means: Floats, couplings: Floats) -> Parameters:
-        """Parameters with these couplings, and with the biases that mean field gives these means:
+        """Return parameters with these couplings, and the biases that yield these mean-field means:
         b_i = logit(m_i) - sum_j W_ij m_j, over the couplings that the model has.
         """
 
     def pairwise_graph(self, parameters: Parameters) -> FactorGraph:
-        """The model with these parameters as a graph, its variables in the order of the bits."""
+        """Return the model with these parameters as a graph with variables in the order of the
+        bits.
+        """
 
     def label(self, variable: int) -> str:
-        """The name of a variable in messages."""
+        """Return the name of a variable for messages."""
 
 
 class PseudoLikelihoodRule(Rule[Any]):
@@ -65,18 +67,18 @@ class PseudoLikelihoodRule(Rule[Any]):
     takes_sparse: ClassVar[bool] = True
 
     def begin(self, model: PseudoModel, data: Any, rng: np.random.Generator) -> State:
-        """Refuses models and rows without closed-form conditionals."""
+        """Raise an error for models and rows without closed-form conditionals."""
         model.check_pseudo(data)
         return {}
 
     def gradient(
         self, model: PseudoModel, batch: Any, rows: Ints, state: State, rng: np.random.Generator
     ) -> GradientEstimate:
-        """Gradient and value per row."""
+        """Return the gradient and value per row."""
         return model.pseudo_gradient(batch, rows)
 
     def score(self, model: PseudoModel, rows: Any) -> float:
-        """Pseudo-log-likelihood per row."""
+        """Return the pseudo-log-likelihood per row."""
         model.check_pseudo(rows)
         dense = rows.toarray() if hasattr(rows, "toarray") else rows
         return float(model.pseudo_gradient(dense, np.arange(len(dense))).objective or 0.0)
@@ -84,10 +86,11 @@ class PseudoLikelihoodRule(Rule[Any]):
 
 @dataclass(frozen=True)
 class OneShotRule(Rule[Any]):
-    """Visible machines by linear response: one matrix inversion.
+    """Fully visible machines by linear response: one matrix inversion.
 
-    The error falls with the square of the couplings. `prior` rows of the uniform distribution are
-    added to the data, so that means stay off 0 and 1. Couplings that the model lacks are dropped.
+    The error is of second order in the couplings. `prior` rows of the uniform distribution are
+    added to the data, so that means are not 0 or 1. Couplings that are not in the model are
+    dropped.
 
     >>> from kikuchi.boltzmann import Machine, train
     >>> rows = np.array([[1, 1], [1, 1], [1, 0], [0, 1], [0, 0], [0, 0]])
@@ -98,15 +101,15 @@ class OneShotRule(Rule[Any]):
 
     name: ClassVar[str] = "one-shot"
 
-    prior: float = option(1.0, "rows of the uniform distribution that are added", low=0)
+    prior: float = option(1.0, "number of added rows of the uniform distribution", low=0)
 
     def begin(self, model: PairwiseModel, data: Any, rng: np.random.Generator) -> State:
-        """Refuses models with hidden variables, or without couplings of pairs."""
+        """Raise an error for models with hidden variables, or without pairwise couplings."""
         model.check_pairwise()
         return {}
 
     def solve(self, model: PairwiseModel, data: Any) -> Parameters:
-        """Couplings and biases from the moments of all rows."""
+        """Return couplings and biases from the moments of all rows."""
         model.check_pairwise()
         rows, weights = model.bits(data)
         means, covariance = moments(rows, weights, self.prior)
@@ -117,8 +120,8 @@ class OneShotRule(Rule[Any]):
         return model.couple(means, linear_response_couplings(covariance))
 
     def doubts(self, model: PairwiseModel, data: Any, solution: Parameters) -> list[str]:
-        """A warning where independent variables would explain the rows better, for certain: log Z
-        is at least what mean field says.
+        """Return a warning if independent variables certainly explain the rows better, since mean
+        field bounds log Z from below.
         """
         from kikuchi.graphs.binary import couplings_and_fields
         from kikuchi.methods.mean_field import MeanField
@@ -143,13 +146,14 @@ class OneShotRule(Rule[Any]):
     def gradient(
         self, model: PairwiseModel, batch: Any, rows: Ints, state: State, rng: np.random.Generator
     ) -> GradientEstimate:
-        """The step from the present parameters to the solution for this batch."""
+        """Return the step from the current parameters to the solution for this batch."""
         wanted = self.solve(model, batch)
         return GradientEstimate({n: wanted[n] - a for n, a in model.parameters.items()})
 
 
 def moments(rows: Floats, weights: Floats, prior: float) -> tuple[Floats, Floats]:
-    """Means and covariances of weighted rows of bits and `prior` rows of the uniform distribution.
+    """Return means and covariances of weighted rows of bits and `prior` rows of the uniform
+    distribution.
 
     >>> means, covariance = moments(np.array([[1.0], [0.0]]), np.ones(2), prior=2.0)
     >>> means.tolist(), covariance.tolist()
@@ -163,10 +167,10 @@ def moments(rows: Floats, weights: Floats, prior: float) -> tuple[Floats, Floats
 
 
 def linear_response_couplings(covariance: Floats) -> Floats:
-    """Couplings of the mean field model with this covariance of bits: W_ij = -[C^-1]_ij.
+    """Return couplings of the mean field model with this covariance of bits: W_ij = -[C^-1]_ij.
 
     In the mean field approximation [C^-1]_ij = delta_ij / (m_i (1 - m_i)) - W_ij; the diagonal of
-    the answer has no meaning.
+    the result has no meaning.
 
     >>> linear_response_couplings(np.array([[0.25, 0.05], [0.05, 0.25]])).round(3)[0, 1]
     np.float64(0.833)

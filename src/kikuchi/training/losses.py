@@ -16,7 +16,7 @@ def _compiled_loss(loss: Any) -> Any:
 
 
 def loss_of(loss: Any, parameters: Any, rows: Any) -> float:
-    """The loss of these rows, with a fixed key, in the precision of the parameters."""
+    """Return the loss of these rows, with a fixed key, in the precision of the parameters."""
     import jax
 
     with precision(parameters):

@@ -1,6 +1,6 @@
-"""`Trainable`: what the trainer needs to know of a model, and pytrees as named arrays.
+"""`Trainable`: the interface of models to the trainer, and pytrees as named arrays.
 
-Parameters are either a dictionary of NumPy arrays, which training changes in place, or any JAX
+Parameters are either a dictionary of NumPy arrays, which training modifies in place, or any JAX
 pytree, which training replaces.
 """
 
@@ -26,9 +26,9 @@ T = TypeVar("T", bound="Trainable")
 
 
 class Trainable(Protocol):
-    """A model that the trainer can train, save and recognise again.
+    """A model that the trainer can train, save and identify.
 
-    `kind` is its word in files and messages: a file of a machine is a "kikuchi machine".
+    `kind` is its name in files and messages: a file of a machine is a "kikuchi machine".
     `weight_limit` is the absolute value at which weights count as diverged. `batch_dtype` is the
     type of the numbers in a batch; None leaves them as the data are.
     """
@@ -38,20 +38,22 @@ class Trainable(Protocol):
 
     @property
     def parameters(self) -> Any:
-        """The arrays that learning changes; a pytree must be settable."""
+        """The trained arrays; a pytree must be settable."""
 
     @property
     def batch_dtype(self) -> DTypeLike | None:
         """Type of the numbers in a batch."""
 
     def copy(self) -> Self:
-        """The same model with parameters of its own: training leaves the given one as it is."""
+        """Return a copy of the model with its own parameters; training does not change the
+        original.
+        """
 
     def check_data(self, data: Any) -> Any:
-        """Data that the model can be trained on, as arrays, or an error that says what is wrong."""
+        """Return the training data as checked arrays."""
 
     def rule(self, text: str) -> Any:
-        """The learning rule that a text names, such as `pcd:k=1`."""
+        """Return the learning rule of a specification string such as `pcd:k=1`."""
 
     def constrain(self, direction: Any) -> None:
         """Make a direction one that the model can take, in place: masks, symmetry, ties.
@@ -60,20 +62,20 @@ class Trainable(Protocol):
         """
 
     def describe(self) -> dict[str, Any]:
-        """What the model is apart from its numbers, as JSON: sizes, units, options."""
+        """Return the structure of the model as JSON: sizes, units, options."""
 
     def to_arrays(self) -> Arrays:
-        """Everything with numbers, by the names that arrays have in files."""
+        """Return all arrays, by their names in files."""
 
     @classmethod
     def from_arrays(cls, arrays: Mapping[str, Array], facts: Mapping[str, Any]) -> Self:
-        """The model of a file: `facts` are those of `describe`."""
+        """Return the model of a file; `facts` are those of `describe`."""
 
 
 class PytreeModel:
-    """A model whose parameters are a pytree of JAX arrays: what a family with a loss begins from.
+    """A model whose parameters are a pytree of JAX arrays; the base class for families with a loss.
 
-    Nested dictionaries come back from files as they were; for other trees override `from_arrays`.
+    Nested dictionaries are restored from files unchanged; for other trees override `from_arrays`.
 
     >>> model = PytreeModel({"layer": {"weights": np.ones((2, 3))}}, {"hidden": 3})
     >>> sorted(model.to_arrays())
@@ -92,21 +94,23 @@ class PytreeModel:
         self.facts = dict(facts or {})
 
     def __getstate__(self) -> dict[str, Any]:
-        """What pickle keeps: parameters as NumPy arrays, since JAX reads its own arrays of double
-        precision in single precision.
+        """Return the state for pickle: parameters as NumPy arrays, since JAX unpickles its own
+        arrays of double precision in single precision.
         """
         import jax
 
         return {**self.__dict__, "parameters": jax.tree.map(np.asarray, self.parameters)}
 
     def copy(self) -> Self:
-        """The same model; arrays by name are copied, other trees are replaced and never changed."""
+        """Return the same model; named arrays are copied, other trees are replaced and never
+        modified.
+        """
         tree = self.parameters
         values = {n: a.copy() for n, a in tree.items()} if is_named(tree) else tree
         return type(self)(values, self.facts)
 
     def check_data(self, data: Any) -> Any:
-        """The `data` as finite numbers, one case per row, or a tuple of such arrays."""
+        """Return the `data` as finite numbers, one case per row, or a tuple of such arrays."""
         if isinstance(data, tuple):
             return tuple(self.check_data(part) for part in data)
         rows = np.asarray(data)
@@ -117,26 +121,26 @@ class PytreeModel:
         return rows
 
     def rule(self, text: str) -> Any:
-        """Refuses every `text`; families with named rules override this."""
+        """Raise an error for any `text`; families with named rules override this."""
         raise MethodError(f"a {self.kind} has no learner '{text}'; give a rule such as LossRule")
 
     def constrain(self, direction: Any) -> None:
-        """Every `direction` is allowed."""
+        """Do nothing: every `direction` is allowed."""
 
     def describe(self) -> dict[str, Any]:
-        """The facts, and the shapes and types of the parameters."""
+        """Return the facts, and the shapes and types of the parameters."""
         leaves = named_leaves(self.parameters)
         shapes = {n: [str(a.dtype), *map(int, a.shape)] for n, a in leaves.items()}
         return {**self.facts, "parameters": shapes}
 
     def to_arrays(self) -> Arrays:
-        """The leaves of the tree, by their paths."""
+        """Return the leaves of the tree, by their paths."""
         return prefixed(named_leaves(self.parameters), "parameters")
 
     @classmethod
     def from_arrays(cls, arrays: Mapping[str, Array], facts: Mapping[str, Any]) -> Self:
-        """A model with nested dictionaries of parameters, from the `arrays` and the `facts` of a
-        file.
+        """Return a model with nested dictionaries of parameters, from the `arrays` and the `facts`
+        of a file.
         """
         tree: dict[str, Any] = {}
         for path, array in part(arrays, "parameters").items():
@@ -154,7 +158,7 @@ class PytreeModel:
 def save_model(
     path: str | PathLike[str], model: Trainable, about: Mapping[str, Any] | None = None
 ) -> None:
-    """Write a model, and in `about` whatever JSON can say of it.
+    """Write a model, with further JSON facts in `about`.
 
     >>> import tempfile, pathlib
     >>> file = pathlib.Path(tempfile.mkdtemp()) / "small.safetensors"
@@ -168,14 +172,14 @@ def save_model(
 
 
 def load_model(path: str | PathLike[str], cls: type[T]) -> tuple[T, dict[str, Any]]:
-    """A model of this class and what was said of it; checkpoints are read too."""
+    """Load a model of this class and its facts; checkpoints can also be read."""
     arrays, facts = load(path, (f"kikuchi {cls.kind}", CHECKPOINT))
     with reading(path, f"the file of a {cls.kind}"):
         return restored(cls, arrays, facts), dict(facts.get("about", {}))
 
 
 def restored(cls: type[T], arrays: Mapping[str, Array], facts: Mapping[str, Any]) -> T:
-    """The model of arrays and facts; refuses arrays that are not those which the facts describe."""
+    """Return the model of arrays and facts; raise an error if the arrays do not match the facts."""
     model = cls.from_arrays(arrays, facts[cls.kind])
     here = json.loads(json.dumps(model.describe()))
     told = dict(facts[cls.kind])
@@ -191,14 +195,14 @@ def restored(cls: type[T], arrays: Mapping[str, Array], facts: Mapping[str, Any]
 
 
 def is_named(parameters: Any) -> bool:
-    """Whether these are NumPy arrays by name, which are changed in place."""
+    """Return whether these are named NumPy arrays, which are modified in place."""
     return isinstance(parameters, dict) and all(
         isinstance(array, np.ndarray) for array in parameters.values()
     )
 
 
 def named_leaves(tree: Any) -> dict[str, Any]:
-    """The arrays of a pytree by their paths, such as `layer/weights`.
+    """Return the arrays of a pytree by their paths, such as `layer/weights`.
 
     >>> list(named_leaves({"layer": [np.zeros(1), np.zeros(2)]}))
     ['layer/0', 'layer/1']
@@ -212,7 +216,7 @@ def named_leaves(tree: Any) -> dict[str, Any]:
 
 
 def with_leaves(tree: Any, arrays: Mapping[str, Array]) -> Any:
-    """A tree of this form that holds these arrays, named as `named_leaves` names them."""
+    """Return a tree of this form with these arrays, named as by `named_leaves`."""
     if is_named(tree):
         return {name: np.asarray(arrays[name]) for name in tree}
     import jax
@@ -222,7 +226,7 @@ def with_leaves(tree: Any, arrays: Mapping[str, Array]) -> Any:
 
 
 def set_parameters(model: Any, values: Any) -> None:
-    """Give the model these parameters: in place where they are NumPy arrays by name."""
+    """Set the parameters of the model, in place if they are named NumPy arrays."""
     if is_named(model.parameters):
         for name, array in model.parameters.items():
             array[...] = np.asarray(values[name])

@@ -1,11 +1,12 @@
 """Optimisers of the trainer: gradient ascent with momentum as one fused loop, others from optax.
 
-One text names an optimiser fully: `sgd:learning_rate=0.05,momentum=0.9,weight_decay=1e-4` or
-`adam:learning_rate=0.001,schedule=cosine`. Weight decay draws weights towards 0, never biases:
-arrays of two or more dimensions are weights, vectors and numbers are biases.
+A specification string describes an optimiser:
+`sgd:learning_rate=0.05,momentum=0.9,weight_decay=1e-4` or
+`adam:learning_rate=0.001,schedule=cosine`. Weight decay applies to weights, not to biases: arrays
+of two or more dimensions are weights, vectors and scalars are biases.
 
-NumPy parameters are changed in place by an `Updater`; losses in JAX use `Optimiser.transform`
-within their compiled loop. This module is the package's only bridge to optax.
+NumPy parameters are modified in place by an `Updater`; losses in JAX use `Optimiser.transform`
+within their compiled loop. Only this module uses optax.
 
 Reference: WH-L4.
 """
@@ -36,16 +37,16 @@ Arrays = dict[str, Array]
 
 @dataclass(frozen=True)
 class RateSchedule(Configured, ABC, kind="schedule"):
-    """How the learning rate changes from update to update, as optax's schedule of that name."""
+    """The schedule of the learning rate, equal to that of optax with the same name."""
 
-    needs_end: ClassVar[bool] = False  # whether it depends on the number of epochs
+    needs_end: ClassVar[bool] = False  # whether the schedule depends on the number of epochs
 
     @abstractmethod
     def optax(self, rate: float, per_epoch: int, epochs: int) -> Any:
-        """The schedule as optax takes it: a number or a function of the update."""
+        """Return the schedule for optax: a number or a function of the update."""
 
     def rates(self, rate: float, per_epoch: int, epochs: int, epoch: int) -> Array:
-        """The rates of all updates of one epoch, as float64."""
+        """Return the rates of all updates of one epoch, as float64."""
         schedule = self.optax(rate, per_epoch, epochs)
         import jax
 
@@ -55,22 +56,22 @@ class RateSchedule(Configured, ABC, kind="schedule"):
 
 
 class ConstantRate(RateSchedule):
-    """The same rate throughout."""
+    """Constant learning rate."""
 
     name: ClassVar[str] = "constant"
 
     def optax(self, rate: float, per_epoch: int, epochs: int) -> Any:
-        """A plain number."""
+        """Return the rate as a number."""
         return rate
 
     def rates(self, rate: float, per_epoch: int, epochs: int, epoch: int) -> Array:
-        """The rate itself; needs no optax."""
+        """Return the constant rates; does not need optax."""
         return np.full(per_epoch, rate)
 
 
 @dataclass(frozen=True)
 class DecayToEnd(RateSchedule):
-    """Base of schedules that reach their last rate in the last epoch."""
+    """Base class of schedules that reach their last rate in the last epoch."""
 
     needs_end: ClassVar[bool] = True
 
@@ -78,7 +79,7 @@ class DecayToEnd(RateSchedule):
 
 
 class LinearDecay(DecayToEnd):
-    """Falls in equal steps over all epochs."""
+    """Linear decay over all epochs."""
 
     name: ClassVar[str] = "linear"
 
@@ -88,7 +89,7 @@ class LinearDecay(DecayToEnd):
 
 
 class CosineDecay(DecayToEnd):
-    """Falls along half a cosine over all epochs."""
+    """Cosine decay over all epochs."""
 
     name: ClassVar[str] = "cosine"
 
@@ -99,11 +100,11 @@ class CosineDecay(DecayToEnd):
 
 @dataclass(frozen=True)
 class ExponentialDecay(RateSchedule):
-    """Multiplied by a factor over each epoch."""
+    """Exponential decay: multiplied by a factor over each epoch."""
 
     name: ClassVar[str] = "exponential"
 
-    factor: float = option(0.95, "what one epoch multiplies the rate by", above=0, high=1)
+    factor: float = option(0.95, "factor of the rate per epoch", above=0, high=1)
 
     def optax(self, rate: float, per_epoch: int, epochs: int) -> Any:
         """optax.exponential_decay."""
@@ -112,29 +113,29 @@ class ExponentialDecay(RateSchedule):
 
 @dataclass(frozen=True)
 class InverseTimeDecay(RateSchedule):
-    """Divided by 1 + decay times the epoch."""
+    """Inverse-time decay: divided by 1 + decay times the epoch."""
 
     name: ClassVar[str] = "inverse-time"
 
     decay: float = option(0.05, "growth of the divisor per epoch", low=0)
 
     def optax(self, rate: float, per_epoch: int, epochs: int) -> Any:
-        """A function of the update that is constant within an epoch."""
+        """Return a function of the update that is constant within an epoch."""
         return lambda count: rate / (1.0 + self.decay * (count // per_epoch))
 
     def rates(self, rate: float, per_epoch: int, epochs: int, epoch: int) -> Array:
-        """One rate per epoch; needs no optax."""
+        """Return one rate per epoch; does not need optax."""
         return np.full(per_epoch, rate / (1.0 + self.decay * epoch))
 
 
 @dataclass(frozen=True)
 class WarmupCosineDecay(RateSchedule):
-    """Rises over the first epochs, then falls along half a cosine."""
+    """Linear warm-up over the first epochs, then cosine decay."""
 
     name: ClassVar[str] = "warmup-cosine"
     needs_end: ClassVar[bool] = True
 
-    warmup: float = option(1.0, "epochs of rising", low=0)
+    warmup: float = option(1.0, "number of warm-up epochs", low=0)
     end: float = option(0.0, "last rate as a fraction of the highest", low=0)
 
     def optax(self, rate: float, per_epoch: int, epochs: int) -> Any:
@@ -169,11 +170,11 @@ parse_schedule = SCHEDULES.parse
 
 @dataclass(frozen=True)
 class Optimiser(Configured, ABC, kind="optimiser"):
-    """Base of the optimisers."""
+    """Base class of the optimisers."""
 
-    learning_rate: float = option(0.05, "first rate of the updates", above=0)
-    weight_decay: float = option(0.0, "strength of the decay of weights towards 0", low=0)
-    schedule: str = option("constant", "how the rate changes: " + ", ".join(SCHEDULES))
+    learning_rate: float = option(0.05, "initial learning rate", above=0)
+    weight_decay: float = option(0.0, "weight decay", low=0)
+    schedule: str = option("constant", "schedule of the learning rate: " + ", ".join(SCHEDULES))
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -181,24 +182,24 @@ class Optimiser(Configured, ABC, kind="optimiser"):
 
     @abstractmethod
     def start(self, model: Trainable, per_epoch: int, epochs: int) -> Updater:
-        """The updater of one training, which changes the NumPy parameters of `model`."""
+        """Return the updater of one training, which modifies the NumPy parameters of `model`."""
 
     @abstractmethod
     def transform(self, per_epoch: int, epochs: int) -> Any:
-        """The optimiser as a gradient transformation of optax, which minimises."""
+        """Return the optimiser as a gradient transformation of optax, which minimises."""
 
     @property
     def rate_schedule(self) -> RateSchedule:
-        """How the learning rate changes."""
+        """The schedule of the learning rate."""
         return parse_schedule(self.schedule)
 
     def horizon(self, per_epoch: int, epochs: int) -> tuple[int, int]:
-        """The lengths that a compiled update depends on: (1, 1) serves all at a constant rate."""
+        """Return the lengths that a compiled update depends on; (1, 1) for a constant rate."""
         return (1, 1) if self.rate_schedule.name == "constant" else (per_epoch, epochs)
 
 
 class Updater(ABC):
-    """An optimiser at work on the NumPy parameters of one model."""
+    """An optimiser applied to the NumPy parameters of one model."""
 
     def __init__(self, options: Optimiser, model: Trainable, per_epoch: int, epochs: int) -> None:
         self.options = options
@@ -208,14 +209,14 @@ class Updater(ABC):
         self._current = np.empty(0)
 
     def rate(self, epoch: int, update: int) -> float:
-        """The learning rate of an update; `update` counts within the epoch."""
+        """Return the learning rate of an update; `update` is its number within the epoch."""
         if epoch != self._epoch:
             self._epoch, self._current = epoch, self._rates(epoch)
         return float(self._current[update])
 
     def step(self, ascent: Parameters, epoch: int, update: int) -> float:
-        """Move all parameters along `ascent`; answers the largest absolute value of a weight, not
-        finite if any parameter is not.
+        """Move all parameters along `ascent`; return the largest absolute value of a weight, which
+        is not finite if any parameter is not.
         """
         largest = 0.0
         for array, size in self._move(ascent, self.rate(epoch, update)):
@@ -226,7 +227,7 @@ class Updater(ABC):
 
     @abstractmethod
     def _move(self, ascent: Parameters, rate: float) -> Iterator[tuple[Array, float]]:
-        """Move one array after the other: the arrays and their largest absolute values."""
+        """Move one array after the other; yield the arrays and their largest absolute values."""
 
     @abstractmethod
     def to_arrays(self) -> Arrays:
@@ -234,11 +235,11 @@ class Updater(ABC):
 
     @abstractmethod
     def load(self, arrays: Mapping[str, Array]) -> None:
-        """Go on from what `to_arrays` described."""
+        """Continue from the result of `to_arrays`."""
 
 
 def is_weight(array: Any) -> bool:
-    """Whether an array is one of weights, which decay, and not of biases, which do not."""
+    """Return whether an array contains weights, to which weight decay applies, and not biases."""
     return bool(array.ndim >= 2)
 
 
@@ -246,21 +247,21 @@ def is_weight(array: Any) -> bool:
 class Sgd(Optimiser):
     """Gradient ascent with momentum: velocity = momentum velocity + gradient - decay weights.
 
-    On NumPy parameters the same steps as those of `transform`, in one fused loop.
+    For NumPy parameters the steps are those of `transform`, in one fused loop.
     """
 
     name: ClassVar[str] = "sgd"
     summary: ClassVar[str] = "stochastic gradient ascent with momentum"
 
-    momentum: float = option(0.0, "fraction of the velocity that is kept", low=0, below=1)
-    nesterov: bool = option(False, "look ahead along the velocity")
+    momentum: float = option(0.0, "momentum", low=0, below=1)
+    nesterov: bool = option(False, "use Nesterov momentum")
 
     def start(self, model: Trainable, per_epoch: int, epochs: int) -> Updater:
-        """The fused loop."""
+        """Return the fused loop."""
         return FusedSgd(self, model, per_epoch, epochs)
 
     def transform(self, per_epoch: int, epochs: int) -> Any:
-        """optax.sgd after the decay of weights."""
+        """Return optax.sgd after weight decay."""
         rate = self.rate_schedule.optax(self.learning_rate, per_epoch, epochs)
         made = _optax().sgd(rate, self.momentum or None, nesterov=self.nesterov)
         return _decaying(made, self.weight_decay)
@@ -268,16 +269,16 @@ class Sgd(Optimiser):
 
 @dataclass(frozen=True)
 class OptaxOptimiser(Optimiser):
-    """Base of the optimisers that optax has under the same name."""
+    """Base class of the optimisers with the same name in optax."""
 
-    decays_beside: ClassVar[bool] = False  # weights decay beside the steps, not in the gradients
+    decays_beside: ClassVar[bool] = False  # decoupled weight decay
 
     def start(self, model: Trainable, per_epoch: int, epochs: int) -> Updater:
-        """optax's transformation at work."""
+        """Return an updater with optax's transformation."""
         return OptaxUpdater(self, model, per_epoch, epochs)
 
     def transform(self, per_epoch: int, epochs: int) -> Any:
-        """Decay of weights, then optax's optimiser."""
+        """Return weight decay followed by optax's optimiser."""
         rate = self.rate_schedule.optax(self.learning_rate, per_epoch, epochs)
         make, extra = getattr(_optax(), self.name), self._extra()
         if self.decays_beside:
@@ -291,23 +292,23 @@ class OptaxOptimiser(Optimiser):
 
 @dataclass(frozen=True)
 class Adam(OptaxOptimiser):
-    """Running means of gradients over running root mean squares."""
+    """Adam: running means of gradients divided by running root mean squares."""
 
     name: ClassVar[str] = "adam"
 
-    b1: float = option(0.9, "memory of the mean gradient", low=0, below=1)
-    b2: float = option(0.999, "memory of the mean square", low=0, below=1)
+    b1: float = option(0.9, "decay rate of the mean gradient", low=0, below=1)
+    b2: float = option(0.999, "decay rate of the mean square", low=0, below=1)
     eps: float = option(1e-8, "added to the root mean square", above=0)
 
 
 class AmsGrad(Adam):
-    """Adam with root mean squares that never fall."""
+    """Adam with non-decreasing root mean squares."""
 
     name: ClassVar[str] = "amsgrad"
 
 
 class Nadam(Adam):
-    """Adam that looks ahead."""
+    """Adam with Nesterov momentum."""
 
     name: ClassVar[str] = "nadam"
 
@@ -331,7 +332,7 @@ class Yogi(Adam):
 
 
 class AdamW(Adam):
-    """Adam with weight decay beside the gradients."""
+    """Adam with decoupled weight decay."""
 
     name: ClassVar[str] = "adamw"
     decays_beside: ClassVar[bool] = True
@@ -339,33 +340,33 @@ class AdamW(Adam):
 
 @dataclass(frozen=True)
 class Lion(OptaxOptimiser):
-    """Steps of one size with the signs of a running mean."""
+    """Lion: steps of constant size with the signs of a running mean."""
 
     name: ClassVar[str] = "lion"
     decays_beside: ClassVar[bool] = True
 
-    b1: float = option(0.9, "memory of the sign", low=0, below=1)
-    b2: float = option(0.99, "memory of the mean gradient", low=0, below=1)
+    b1: float = option(0.9, "decay rate of the mean inside the sign", low=0, below=1)
+    b2: float = option(0.99, "decay rate of the mean gradient", low=0, below=1)
 
 
 @dataclass(frozen=True)
 class RmsProp(OptaxOptimiser):
-    """Gradients over their running root mean squares."""
+    """RMSProp: gradients divided by their running root mean squares."""
 
     name: ClassVar[str] = "rmsprop"
 
-    decay: float = option(0.9, "memory of the mean square", low=0, below=1)
+    decay: float = option(0.9, "decay rate of the mean square", low=0, below=1)
     eps: float = option(1e-8, "added to the mean square", above=0)
-    momentum: float = option(0.0, "fraction of the last update that is kept", low=0, below=1)
+    momentum: float = option(0.0, "momentum", low=0, below=1)
 
 
 @dataclass(frozen=True)
 class AdaGrad(OptaxOptimiser):
-    """Gradients over the root of the sum of all squares so far."""
+    """AdaGrad: gradients divided by the root of the sum of all squares so far."""
 
     name: ClassVar[str] = "adagrad"
 
-    initial_accumulator_value: float = option(0.1, "first sum of squares", low=0)
+    initial_accumulator_value: float = option(0.1, "initial sum of squares", low=0)
     eps: float = option(1e-7, "added to the sum", above=0)
 
 
@@ -416,17 +417,17 @@ class FusedSgd(Updater):
         return dict(self.velocity)
 
     def load(self, arrays: Mapping[str, Array]) -> None:
-        """Go on with these velocities."""
+        """Continue with these velocities."""
         for name, array in self.velocity.items():
             array[...] = arrays[name]
 
 
 class OptaxUpdater(Updater):
-    """A transformation of optax, which minimises and so is given minus the ascent."""
+    """A transformation of optax, applied to minus the ascent direction since optax minimises."""
 
     def __init__(self, options: Optimiser, model: Trainable, per_epoch: int, epochs: int) -> None:
         super().__init__(options, model, per_epoch, epochs)
-        _optax()  # says what to install where it is missing, and JAX with it
+        _optax()  # raises an error with the command to install optax and JAX
         import jax
 
         self._jax = jax
@@ -439,7 +440,7 @@ class OptaxUpdater(Updater):
             gradients = {n: self._jax.numpy.array(-a) for n, a in ascent.items()}
             found, self._state = self._update(gradients, self._state, self._arrays())
         moves = {name: np.array(move) for name, move in found.items()}
-        self.model.constrain(moves)  # rounding may have broken a symmetry
+        self.model.constrain(moves)  # rounding errors may have broken a symmetry
         for name, array in self.model.parameters.items():
             array += moves[name]
             yield array, float(np.max(np.abs(array), initial=0.0))
@@ -449,12 +450,12 @@ class OptaxUpdater(Updater):
         return numbered_leaves(self._state)
 
     def load(self, arrays: Mapping[str, Array]) -> None:
-        """Go on with these leaves."""
+        """Continue with these leaves."""
         with self._precision():
             self._state = with_numbered_leaves(self._state, arrays)
 
     def _arrays(self) -> Any:
-        """Copies: JAX works on while the model's own arrays change."""
+        """Return copies, since JAX continues to compute while the arrays of the model change."""
         return {n: self._jax.numpy.array(a) for n, a in self.model.parameters.items()}
 
     def _precision(self) -> Any:
@@ -463,7 +464,9 @@ class OptaxUpdater(Updater):
 
 @lru_cache(maxsize=64)
 def _compiled(options: Optimiser, horizon: tuple[int, int]) -> tuple[Any, Any]:
-    """How optax's state begins, and one update of it, compiled once per shape of parameters."""
+    """Return the initialisation and one update of optax's state, compiled once per shape of
+    parameters.
+    """
     import jax
 
     transform = options.transform(*horizon)
@@ -487,7 +490,8 @@ def with_numbered_leaves(tree: Any, arrays: Mapping[str, Array]) -> Any:
 
 
 def precision(tree: Any) -> Any:
-    """A block in which JAX computes in the precision of these arrays, whatever its global flag.
+    """Context manager in which JAX computes in the precision of these arrays, whatever its global
+    flag.
 
     >>> with precision({"weights": np.zeros(2)}):
     ...     import jax.numpy as jnp
@@ -500,7 +504,7 @@ def precision(tree: Any) -> Any:
 
 
 def _decaying(transform: Any, weight_decay: float) -> Any:
-    """The transformation after the decay of weights, if there is any."""
+    """Return the transformation preceded by weight decay, if any."""
     if not weight_decay:
         return transform
     optax = _optax()

@@ -1,7 +1,7 @@
 """Fits that can be stopped and resumed: the state of iterative work in a checkpoint file.
 
-A fit that was killed, interrupted or ran out of time goes on from its last whole step and ends with
-the same numbers as one that was never stopped.
+A fit that was killed, interrupted or ran out of time continues from its last complete step and ends
+with the same numbers as an uninterrupted one.
 """
 
 from __future__ import annotations
@@ -25,18 +25,18 @@ _NOT_COMPARED = frozenset({"seconds", "processes", "progress", "checkpoint", "ra
 
 
 class StateFile:
-    """A checkpoint file that holds the state of some work and the trace of its steps."""
+    """A checkpoint file with the state of some work and the trace of its steps."""
 
     def __init__(self, checkpoint: Checkpoint) -> None:
         self.checkpoint = checkpoint
 
     @property
     def due(self) -> bool:
-        """Whether enough time has passed since the last state was written."""
+        """Return whether a save is due."""
         return self.checkpoint.due
 
     def save(self, arrays: Mapping[str, NDArray[Any]]) -> None:
-        """Write a state in place of the one before."""
+        """Replace the saved state."""
         self.checkpoint.save(arrays)
 
     def resume(self, state: Part, trace: Trace) -> bool:
@@ -48,10 +48,10 @@ class StateFile:
 
 
 def load_checked(saved: Mapping[str, NDArray[Any]], state: Part, trace: Trace, path: Path) -> None:
-    """Load arrays of a file into a fresh `state` and `trace`; refuse those of other work.
+    """Load arrays of a file into a new `state` and `trace`; raise an error for those of other work.
 
-    Names, types, shapes and finiteness of the arrays are compared with those of the fresh state
-    (see `checkpoint.check_like`), and whatever `state.load` raises is a `DataError` that names the
+    Names, types, shapes and finiteness of the arrays are compared with those of the new state (see
+    `checkpoint.check_like`), and any exception of `state.load` becomes a `DataError` that names the
     file.
     """
     with restoring(path):
@@ -68,9 +68,10 @@ def load_checked(saved: Mapping[str, NDArray[Any]], state: Part, trace: Trace, p
 
 
 def fit_checkpoint(estimator: Any, rows: Array) -> Checkpoint | None:
-    """The checkpoint that an estimator asks for; only the same fit to the same rows may use it.
+    """Return the checkpoint of an estimator's options; only the same fit to the same rows may use
+    it.
 
-    A seed that is not a whole number cannot be compared and is left out.
+    A seed that is not an integer cannot be compared and is omitted.
     """
     if estimator.checkpoint is None:
         return None
@@ -87,13 +88,13 @@ def fit_checkpoint(estimator: Any, rows: Array) -> Checkpoint | None:
 
 
 def fit_store(estimator: Any, rows: Array) -> StateFile | None:
-    """Return where the state of a fit to `rows` is saved, if the estimator asks for that."""
+    """Return the file for the state of a fit to `rows`, if the estimator has a checkpoint."""
     checkpoint = fit_checkpoint(estimator, rows)
     return None if checkpoint is None else StateFile(checkpoint)
 
 
 def _plain(value: Any) -> Any:
-    """A value as a file can hold it, for comparison."""
+    """Return a value as stored in a file, for comparison."""
     if isinstance(value, np.ndarray):
         return fingerprint(value)
     if isinstance(value, list | tuple):

@@ -1,7 +1,7 @@
-"""Rows of data: counted, taken in batches, checked and fingerprinted, dense or sparse.
+"""Rows of data, dense or sparse: counting, batches, checks and fingerprints.
 
-Data are one array with one case per row, a SciPy sparse matrix, or a tuple of arrays with equally
-many rows, such as inputs and targets.
+Data are an array with one case per row, a SciPy sparse matrix, or a tuple of arrays with equal
+numbers of rows, such as inputs and targets.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ Array = NDArray[Any]
 
 
 def is_sparse(data: Any) -> bool:
-    """Whether these are the rows of a SciPy sparse matrix."""
+    """Return whether these are the rows of a SciPy sparse matrix."""
     return hasattr(data, "tocsr")
 
 
 def count_rows(data: Any) -> int:
-    """Number of cases; refuses none, and parts of different lengths.
+    """Return the number of cases; raise an error for no cases, and for parts of different lengths.
 
     >>> count_rows((np.eye(3), np.zeros(3)))
     3
@@ -31,14 +31,14 @@ def count_rows(data: Any) -> int:
     counts = {int(part.shape[0]) for part in (data if isinstance(data, tuple) else (data,))}
     if len(counts) != 1 or 0 in counts:
         raise DataError(
-            f"data of {' and '.join(map(str, sorted(counts)))} rows: give at least one case, and "
-            "equally many rows in every part"
+            f"data of {' and '.join(map(str, sorted(counts)))} rows: at least one case is "
+            f"required, and equal numbers of rows in all parts"
         )
     return counts.pop()
 
 
 def take_rows(data: Any, rows: NDArray[np.int64], dtype: DTypeLike | None = None) -> Any:
-    """These rows as a dense array of their own, of type `dtype` if one is given.
+    """Return a dense copy of these rows, of type `dtype` if given.
 
     >>> take_rows(np.eye(3), np.array([2]), np.float32).tolist()
     [[0.0, 0.0, 1.0]]
@@ -53,7 +53,8 @@ def take_rows(data: Any, rows: NDArray[np.int64], dtype: DTypeLike | None = None
 def check_values(
     data: Any, limits: tuple[float, float], advice: str, *, name: str = "data", first: int = 0
 ) -> None:
-    """Refuse numbers that are not finite or not within the limits; `advice` ends that message.
+    """Raise an error for numbers that are not finite or not within the limits; `advice` ends the
+    message.
 
     `name` is that of the data, and `first` the number of the first row and column.
     """
@@ -69,12 +70,12 @@ def check_values(
     value = values[bad][0]
     where = f"{name}: row {row + first}, column {column + first} is {value:g}"
     if not np.isfinite(value):
-        raise DataError(f"{where}: neither NaN nor infinity can be learned; fill or remove it")
+        raise DataError(f"{where}: NaN and infinity are not supported; fill or remove it")
     raise DataError(f"{where}, outside [{low:g}, {high:g}] {advice}")
 
 
 def fingerprint(data: Any) -> str:
-    """A text that differs when the data do."""
+    """Return a digest of the data."""
     if isinstance(data, tuple):
         return hashlib.sha256("".join(map(fingerprint, data)).encode()).hexdigest()
     arrays = (data.data, data.indices, data.indptr) if is_sparse(data) else (data,)
@@ -86,7 +87,7 @@ def fingerprint(data: Any) -> str:
 
 
 def _position(data: Any, bad: NDArray[np.bool_]) -> tuple[int, int]:
-    """Row and column of the first number that is marked."""
+    """Return the row and column of the first marked number."""
     if is_sparse(data):
         first = int(np.flatnonzero(bad)[0])
         row = int(np.searchsorted(data.indptr, first, side="right")) - 1

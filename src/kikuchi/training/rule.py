@@ -1,7 +1,7 @@
-"""`Rule`: how a gradient is estimated from a batch, behind one interface; `LossRule` for JAX.
+"""`Rule`: the interface of gradient estimates from a batch; `LossRule` for losses in JAX.
 
-A rule answers with the direction in which the parameters should move: data statistics minus those
-of a negative phase, or minus the gradient of a loss. The trainer knows nothing else about it.
+A rule returns the direction in which the parameters should move: data statistics minus those of a
+negative phase, or minus the gradient of a loss. The trainer uses nothing else of it.
 """
 
 from __future__ import annotations
@@ -22,20 +22,23 @@ from kikuchi.training.model import Parameters, Trainable
 Array = NDArray[Any]
 Ints = NDArray[np.int64]
 State = dict[str, Array]
-"""What a rule keeps from batch to batch (chains, means of the joint), as plain arrays, so that a
-checkpoint can hold it. Names that begin with "_" are workspace, which no checkpoint holds."""
+"""The state of a rule between batches (chains, means of the joint), as plain arrays for a
+checkpoint. Names that begin with "_" are workspace, which is not saved.
+"""
 
 UNCONVERGED = "unconverged_rows"
-"""Name in a rule's state: how many rows had not converged when the limit of sweeps was reached."""
+"""Name in the state of a rule for the number of rows that had not converged within the limit of
+sweeps.
+"""
 
 M = TypeVar("M", bound=Trainable)
 
 
 @dataclass
 class GradientEstimate:
-    """Answer of a rule to one batch: the ascent direction of each array of parameters (means over
-    the rows), and the rule's own objective per row if it has one (None otherwise). The arrays may
-    be overwritten by the next call; the trainer constrains them to directions the model can take.
+    """Result of a rule for one batch: the ascent direction of each array of parameters (means over
+    the rows), and the objective of the rule per row, or None. The arrays may be overwritten by the
+    next call; the trainer projects them onto directions that the model allows.
     """
 
     ascent: Parameters
@@ -44,59 +47,65 @@ class GradientEstimate:
 
 @dataclass(frozen=True)
 class BaseRule(Configured, ABC, kind="learner"):
-    """What the trainer asks of every rule."""
+    """Base class of all rules: the interface used by the trainer."""
 
     objective_name: ClassVar[str] = "objective"
 
     def score(self, model: Any, rows: Any) -> float:
-        """How well the model fits rows that it did not learn from; larger is better.
+        """Return the fit of the model to rows that are not training rows; larger is better.
 
         Early stopping compares these scores.
         """
         raise MethodError(
-            f"learner {self.name} has no score of its own for validation rows; give the trainer "
-            "one with score=, or leave out validation"
+            f"learner {self.name} has no score for validation rows; give the trainer one with "
+            f"score=, or omit validation"
         )
 
     def stationarity(self, gradient: Array, values: Array) -> Array:
-        """What must vanish at convergence: a mean gradient at some parameters, less whatever the
-        rule's own projection takes back. Rules without one give the gradient itself.
+        """Return the vector that vanishes at convergence: a mean gradient at some parameters, minus
+        what the projection of the rule reverses. Rules without a projection return the gradient
+        itself.
         """
         return gradient
 
     def warnings(self, state: State) -> list[str]:
-        """What a reader of the result must know."""
+        """Return warnings about the result."""
         return []
 
     def measures(self, parameters: Any, state: State) -> dict[str, float]:
-        """Further quantities that the trace records after each epoch, by name."""
+        """Return further quantities that the trace records after each epoch, by name."""
         return {}
 
 
 @dataclass(frozen=True)
 class Rule(BaseRule, Generic[M]):
-    """Base of the rules that estimate gradients of NumPy parameters."""
+    """Base class of the rules that estimate gradients of NumPy parameters."""
 
-    takes_sparse: ClassVar[bool] = False  # whether `begin` and `solve` read sparse data
-    carries: ClassVar[bool] = False  # whether the state suits other data as well
+    takes_sparse: ClassVar[bool] = False  # whether `begin` and `solve` support sparse data
+    carries: ClassVar[bool] = False  # whether the state is also valid for other data
 
     def begin(self, model: M, data: Any, rng: np.random.Generator) -> State:
-        """State before the first batch; refuses models that the rule cannot learn."""
+        """Return the state before the first batch; raise an error for models that the rule does not
+        support.
+        """
         return {}
 
     def solve(self, model: M, data: Any) -> Parameters | None:
-        """The parameters themselves, for rules that find them in one go; None for all others."""
+        """Return the parameters, for rules that compute them in one step; None for all others."""
         return None
 
     def doubts(self, model: M, data: Any, solution: Parameters) -> list[str]:
-        """Warnings where what `solve` answered is no solution; it then counts as unconverged."""
+        """Return warnings if the result of `solve` is not a solution; it then counts as not
+        converged.
+        """
         return []
 
     @abstractmethod
     def gradient(
         self, model: M, batch: Any, rows: Ints, state: State, rng: np.random.Generator
     ) -> GradientEstimate:
-        """Direction for one batch; `rows` are its row numbers in the data, `state` may change.
+        """Return the direction for one batch; `rows` are its row numbers in the data, `state` may
+        change.
 
         `batch` has one row per case, in the model's `batch_dtype`.
         """
@@ -104,13 +113,13 @@ class Rule(BaseRule, Generic[M]):
     def gradient_within(
         self, model: M, batch: Any, rows: Ints, state: State, rng: np.random.Generator, clock: Clock
     ) -> GradientEstimate | None:
-        """As `gradient`; None, with the state as it was, if the time ended before the direction was
-        known. Rules that need long for one batch override it.
+        """Return `gradient`, or None with an unchanged state if the time ended first. Rules with
+        slow batches override it.
         """
         return self.gradient(model, batch, rows, state, rng)
 
     def warnings(self, state: State) -> list[str]:
-        """Rows whose fixed-point iterations were cut short."""
+        """Return a warning about rows whose fixed-point iterations did not converge."""
         unconverged = int(np.sum(state.get(UNCONVERGED, 0)))
         if not unconverged:
             return []
@@ -120,13 +129,13 @@ class Rule(BaseRule, Generic[M]):
         ]
 
     def project(self, model: M, rate: float) -> None:
-        """Move the parameters to the nearest ones that the rule allows, after an update at this
-        learning rate (proximal steps shrink by it). Most rules allow all.
+        """Project the parameters onto the allowed ones, after an update at this learning rate
+        (proximal steps shrink by it). Most rules allow all.
         """
 
 
 def count_unconverged(state: State, converged: bool, rows: int) -> None:
-    """Add rows whose fixed-point iteration was cut short to the count in the state."""
+    """Add rows whose fixed-point iteration did not converge to the count in the state."""
     if not converged:
         state[UNCONVERGED] = state.get(UNCONVERGED, np.zeros(1, dtype=np.int64)) + rows
 
@@ -136,13 +145,13 @@ class LossRule(BaseRule):
     """Minimise any `loss(parameters, batch, key)` that JAX can differentiate.
 
     `parameters` is the model's pytree, `batch` the rows of the data (a tuple if the data are one),
-    `key` a random key of this update; the answer is the mean loss of the rows, a number. Chunks of
+    `key` a random key of this update; it returns the mean loss of the rows, a number. Chunks of
     updates run in one compiled loop. `project`, if given, maps the parameters after each update to
-    those that are allowed. A loss with memory (chains, a step size) has `begin(parameters, data,
-    key)`, which gives the first memory, arrays by name; it then is `loss(parameters, batch, key,
-    memory)` and answers the mean loss and the next memory, which checkpoints hold. Give functions
-    of a module or frozen dataclasses, not new functions per call: the compiled loop is kept for
-    each combination of them.
+    the allowed ones. A loss with memory (chains, a step size) has `begin(parameters, data, key)`,
+    which returns the initial memory as named arrays; then `loss(parameters, batch, key, memory)`
+    returns the mean loss and the next memory, which checkpoints contain. Pass functions of a module
+    or frozen dataclasses, not new functions per call: the compiled loop is cached for each
+    combination of them.
 
     >>> from kikuchi.training.model import PytreeModel
     >>> from kikuchi.training.trainer import train
@@ -162,15 +171,17 @@ class LossRule(BaseRule):
     begin: Callable[[Any, Any, Any], Any] | None = None
 
     def __post_init__(self) -> None:
-        """Functions have no range to be checked."""
+        """Skip the check of ranges, which functions do not have."""
 
     def __repr__(self) -> str:
-        """The names of the functions: what a checkpoint compares."""
+        """Return the names of the functions, which checkpoints compare."""
         project = "" if self.project is None else f", project={function_name(self.project)}"
         return f"LossRule({function_name(self.loss)}{project})"
 
     def score(self, model: Any, rows: Any) -> float:
-        """Minus the loss of these rows, with a fixed key; a loss with memory has no such score."""
+        """Return minus the loss of these rows, with a fixed key; a loss with memory has no such
+        score.
+        """
         from kikuchi.training.losses import loss_of
 
         if self.begin is not None:
@@ -179,8 +190,8 @@ class LossRule(BaseRule):
 
 
 def function_name(function: Any) -> str:
-    """Module and name of a function, or the fields of a frozen dataclass: what a checkpoint
-    compares.
+    """Return the module and name of a function, or the fields of a frozen dataclass, for comparison
+    in checkpoints.
     """
     if is_dataclass(function) and not isinstance(function, type):
         return repr(function)

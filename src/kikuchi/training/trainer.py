@@ -1,8 +1,8 @@
-"""`train`: any model by any rule with any optimiser, in epochs of shuffled batches.
+"""`train`: training of any model by any rule with any optimiser, in epochs of shuffled batches.
 
-The trainer knows batches, time and files; rules know how a gradient is estimated. Everything that
-the next update depends on is in one state, so that a training that was killed goes on as if it had
-not been.
+The trainer handles batches, time and files; rules estimate gradients. Everything that the next
+update depends on is in one state, so that a killed training continues as if it had not been
+interrupted.
 """
 
 from __future__ import annotations
@@ -47,19 +47,19 @@ T = TypeVar("T", bound=Trainable)
 Score = Callable[[Any, Any], float]
 
 _PART = Step(0, partial=True)
-_KEEP_EVERY = 100  # updates between two copies of good parameters
+_KEEP_EVERY = 100  # updates between two copies of the last good parameters
 _SHOW_EVERY = 0.2  # seconds
 
 
 COMPLETE = ("epochs", "converged", "validation")
-"""Words of `stopped` after which nothing is left to do; other trainings can go on."""
+"""Values of `stopped` after which the training is complete; others can be continued."""
 
 
 class TrainingTrace(Trace):
-    """The trace of a training, which can draw itself."""
+    """The trace of a training, with a plot."""
 
     def plot(self) -> Any:
-        """A figure of the objective (and the residual, if `tol` was given) against epochs.
+        """Return a figure of the objective (and the residual, if `tol` was given) against epochs.
 
         >>> trace = TrainingTrace("log-likelihood per row")
         >>> trace.record(1, objective=-3.0)
@@ -73,17 +73,18 @@ class TrainingTrace(Trace):
 
 @dataclass
 class Training(Generic[T]):
-    """A trained model and how it came about.
+    """A trained model and its training.
 
     `stopped` is "converged" (the mean gradient fell to `tol`, or the rule needs one step only),
     "validation" (early stopping: the score of the validation rows no longer improved), "epochs"
     (all of them are done), "seconds", "iterations", "interrupted" or "diverged". After divergence
-    the model is that of the last good state, and `warnings` says what to lower. `state` lets the
-    next training go on with the same chains and the same memory of the optimiser; there is none
-    after divergence, which may have spoilt both. `scores` are those of the validation rows, one
-    per epoch.
+    the model is that of the last good state, and `warnings` contains advice. `state` lets the next
+    training continue with the same chains and the same memory of the optimiser; there is none after
+    divergence, which may have corrupted both. `scores` are those of the validation rows, one per
+    epoch.
 
-    `model` is the answer, `trace` the training epoch by epoch, `epochs` how many were done.
+    `model` is the trained model, `trace` the training history, `epochs` the number of completed
+    epochs.
     """
 
     model: T
@@ -97,7 +98,7 @@ class Training(Generic[T]):
     @property
     def converged(self) -> bool:
         """Whether a stopping criterion was met: `tol`, early stopping, or a rule that solves in one
-        go. Running out of epochs or of time is not convergence.
+        step. Running out of epochs or of time is not convergence.
         """
         return self.stopped in ("converged", "validation")
 
@@ -109,13 +110,14 @@ class Validation:
     Parameters
     ----------
     rows
-        The validation rows, of the form of the data.
+        The validation rows, in the format of the data.
     patience
-        Number of epochs after which training ends if none of them gained more than `least_gain`.
+        Number of epochs after which training ends if none of them improved by more than
+        `least_gain`.
     least_gain
         Smallest improvement of the score that counts.
     score
-        `score(model, rows)`, larger for better; that of the rule by default.
+        `score(model, rows)`, larger is better; by default that of the rule.
     """
 
     rows: Any
@@ -145,25 +147,27 @@ def train(
     validation: Validation | None = None,
     state: TrainerState | None = None,
 ) -> Training[T]:
-    """Train a copy of `model` on rows of data, dense or sparse, by a rule or its text.
+    """Train a copy of `model` on rows of data, dense or sparse, by a rule or its specification
+    string.
 
-    If `checkpoint` exists and belongs to this training, it goes on from there, with the same result
-    as if it had never stopped. `threads` limits those of matrix products (None: as the libraries
-    choose; on a busy machine that is many times slower).
+    If `checkpoint` exists and belongs to this training, the training continues from it with the
+    same result as an uninterrupted one. `threads` limits the threads of matrix products (None:
+    chosen by the libraries, which is many times slower on a busy machine).
 
     With `tol` > 0 training ends when no entry of the mean gradient over an epoch, weight decay
-    included, is larger. With `average` > 0 the answer is the mean of the parameters over that last
-    fraction of the epochs (0.5: the second half); `tol` then judges the mean gradient over the same
-    epochs, once, at the end. With `last` the answer is the last parameters all the same. With
-    `validation` training ends early, and the answer is the parameters of the best epoch.
+    included, is larger. With `average` > 0 the result is the mean of the parameters over that last
+    fraction of the epochs (0.5: the second half); `tol` is then compared with the mean gradient
+    over the same epochs, once, at the end. With `last` the result is nevertheless the last
+    parameters. With `validation` training ends early, and the result is the parameters of the best
+    epoch.
 
-    Numbers that are not finite, and weights beyond the model's `weight_limit`, count as divergence.
-    `state` is that of a training before: chains that belong to no row go on, and so does the memory
-    of the optimiser.
+    Non-finite numbers, and weights beyond the model's `weight_limit`, count as divergence. `state`
+    is that of an earlier training: chains that belong to no row and the memory of the optimiser
+    continue from it.
 
-    `data` are the rows, `rule` is the learning rule or its text, `optimiser` one of optax by name,
-    with `epochs` over the data in batches of `batch_size`; `seed` is that of chains and order,
-    `run` holds the budget and the progress.
+    `data` are the rows, `rule` is the learning rule or its specification string, `optimiser` one of
+    optax by name, with `epochs` over the data in batches of `batch_size`; `seed` is that of chains
+    and order, `run` contains the budget and the progress callback.
 
     >>> from kikuchi.boltzmann import Machine
     >>> rows = np.repeat([[1.0, 1.0, 0.0], [0.0, 0.0, 1.0]], 50, axis=0)
@@ -197,7 +201,7 @@ def train(
 
 def _require_count(name: str, value: Any) -> None:
     if not isinstance(value, int | np.integer) or isinstance(value, bool) or value < 1:
-        raise MethodError(f"{name} must be a whole number of at least 1, got {value!r}")
+        raise MethodError(f"{name} must be an integer of at least 1, got {value!r}")
 
 
 def _parsed(model: Trainable, rule: str | BaseRule) -> BaseRule:
@@ -206,7 +210,7 @@ def _parsed(model: Trainable, rule: str | BaseRule) -> BaseRule:
 
 
 def limited_threads(threads: int | None) -> Any:
-    """A block in which numerical libraries use at most so many threads."""
+    """Context manager that limits the threads of numerical libraries."""
     if threads is not None and threads < 1:
         raise MethodError(f"threads must be at least 1 or None, got {threads!r}")
     return nullcontext() if threads is None else _libraries().limit(limits=threads)
@@ -214,7 +218,7 @@ def limited_threads(threads: int | None) -> Any:
 
 @cache
 def _libraries() -> Any:
-    """The numerical libraries of this process: to look for them takes longer than to use them."""
+    """Return the numerical libraries of this process, cached since the search is slow."""
     try:
         from threadpoolctl import ThreadpoolController  # type: ignore[import-untyped]
     except ImportError:
@@ -244,7 +248,7 @@ class _EarlyStopping(State):
         self.scores, self.best, self.best_epoch = [], held_tree(model), 0
 
     def load(self, arrays: Mapping[str, Array]) -> None:
-        """Take the values that `to_arrays` described."""
+        """Restore the values from `to_arrays`."""
         super().load(arrays)
         if self.scores and not 1 <= self.best_epoch <= len(self.scores):
             raise DataError(f"its best_epoch is {self.best_epoch}")
@@ -258,7 +262,7 @@ class _EarlyStopping(State):
 
     @property
     def exhausted(self) -> bool:
-        """Whether `patience` epochs have passed since the last that gained enough."""
+        """Return whether `patience` epochs have passed since the last sufficient improvement."""
         reference, since = self.scores[0] if self.scores else 0.0, 0
         for score in self.scores[1:]:
             gained = score > reference + self.least_gain
@@ -275,19 +279,19 @@ class _Trainer(State):
     at
         The epoch and the update within it.
     order_seed
-        That of the order of the rows in the epoch.
+        The seed of the order of the rows in the epoch.
     total
         The sum of the objective over the epoch.
     rng
         The generator of orders and chains.
     parameters
-        Those of the model, saved by their names in it.
+        The parameters of the model, saved by their names in it.
     updates
-        The optimiser's memory and the chains of the rule.
+        The memory of the optimiser and the chains of the rule.
     good_epoch, good
-        The last parameters that were far from divergence, and the epochs before them.
+        The last parameters far from divergence, and the number of epochs before them.
     validation
-        The scores of validation rows, if there are any.
+        The scores of the validation rows, if any.
     """
 
     at: Position
@@ -329,19 +333,19 @@ class _Trainer(State):
         self.warnings: list[str] = []
         self.interrupt = DeferredInterrupt()
         self.compiled = not isinstance(rule, LossRule)  # the first update of a loss compiles it
-        self.is_whole = False  # whether the next update can be taken from the state as it is
+        self.is_whole = False  # whether the next update can start from the current state
         self.within = False  # an epoch, whose rows are in order
         self.rng_before = self.rng.bit_generator.state  # before the epoch
         self.shown = time.monotonic()
 
     @property
     def whole(self) -> bool:
-        """Whether the next update can be taken from the state as it is."""
+        """Whether the next update can start from the current state."""
         return self.is_whole
 
     @property
     def early(self) -> _EarlyStopping | None:
-        """The judgement of validation rows, if there are any."""
+        """The early stopping by validation rows, if any."""
         return self.validation if isinstance(self.validation, _EarlyStopping) else None
 
     @property
@@ -361,7 +365,7 @@ class _Trainer(State):
             return self._answer(run, self._iterate(run))
 
     def _iterate(self, run: Run) -> str:
-        """Run the epochs; returns why they ended."""
+        """Run the epochs; return why they ended."""
         self.run, tol = run, 0.0 if self._averages else self.tol
         ended = iterate(_Trainer.step, self, run, tol=tol, limit=self.epochs, store=self._store())
         stopped = "converged" if ended.converged else run.stopped
@@ -397,8 +401,8 @@ class _Trainer(State):
     # ------------------------------------------------------------------ epochs
 
     def step(self) -> Step | None:
-        """Learn from the next batches, the last ones with the report of the epoch; None if the
-        model has diverged or the validation rows say that enough has been learnt.
+        """Train on the next batches, the last ones with the report of the epoch; return None if the
+        model has diverged or early stopping ends the training.
         """
         at = self.at
         if at.epoch >= self.epochs or (self.early is not None and self.early.exhausted):
@@ -409,7 +413,7 @@ class _Trainer(State):
                 self._begin_epoch()
             at.order = np.random.default_rng(self.order_seed).permutation(self.n_rows)
             self.within = True
-        if at.update < self.per_epoch and not self._advance():  # Ctrl-C may follow the last one
+        if at.update < self.per_epoch and not self._advance():  # Ctrl-C may follow the last update
             at.update = 0
             return None
         self.interrupt.check()
@@ -438,7 +442,9 @@ class _Trainer(State):
             self.updates.restart_sums()
 
     def _residual(self) -> float:
-        """Largest entry of the mean gradient over the epochs that count, if anybody asked."""
+        """Return the largest entry of the mean gradient over the relevant epochs, if `tol` is
+        set.
+        """
         if self.tol <= 0 or (self._averages and self.at.epoch <= self.first_averaged):
             return math.nan
         return self.updates.mean_gradient(
@@ -457,14 +463,14 @@ class _Trainer(State):
         self.run.progress(self.at.epoch, self.epochs, residual=None, objective=shown)
 
     def _advance(self) -> bool:
-        """Learn from the next batches; False when the model has diverged."""
+        """Train on the next batches; return False if the model has diverged."""
         at = self.at
         before, self.is_whole = at.update, False
         with nullcontext() if self.compiled else phase("compiling"):
             done = self.updates.advance(at, at.epoch >= self.first_averaged)
         self.compiled = True
-        if not done.updates:  # the time ended within an update, of which nothing remains
-            if not before:  # nor of the epoch
+        if not done.updates:  # the time ended within an update, which is discarded
+            if not before:  # so is the epoch
                 self.rng.bit_generator.state = self.rng_before
             self.is_whole = True
             return True
@@ -485,15 +491,15 @@ class _Trainer(State):
     def _warn_diverged(self, largest: float) -> None:
         what = f"a weight of {largest:.3g}" if np.isfinite(largest) else "numbers not finite"
         self.warnings.append(
-            f"diverged in epoch {self.at.epoch + 1} ({what}): the {self.model.kind} is that of the "
-            f"last good state, after {self.good_epoch} whole epochs; lower learning_rate or "
+            f"diverged in epoch {self.at.epoch + 1} ({what}): the {self.model.kind} is that of "
+            f"the last good state, after {self.good_epoch} complete epochs; lower learning_rate or "
             f"momentum ({self.optimiser.text}), raise weight_decay, or scale the data"
         )
 
     # ------------------------------------------------------------------ checkpoints
 
     def _store(self) -> StateFile | None:
-        """The checkpoint, which belongs to this training only."""
+        """Return the checkpoint, which belongs to this training only."""
         if self.checkpoint is None:
             return None
         identity = {
@@ -526,7 +532,7 @@ class _Trainer(State):
         return self.model
 
     def load(self, arrays: Mapping[str, Array]) -> None:
-        """Take the values that `to_arrays` described."""
+        """Restore the values from `to_arrays`."""
         super().load(arrays)
         limits = {
             "epoch": (self.at.epoch, self.epochs),
@@ -540,13 +546,13 @@ class _Trainer(State):
 
 
 class _ModelFile(StateFile):
-    """A checkpoint that can be read as a model, too."""
+    """A checkpoint that can also be read as a model."""
 
     def __init__(self, checkpoint: Checkpoint, model: Any) -> None:
         super().__init__(checkpoint)
         self.model = model
 
     def save(self, arrays: Mapping[str, Array]) -> None:
-        """Write a state in place of the one before."""
+        """Replace the saved state."""
         everything = {**self.model.to_arrays(), **arrays}
         self.checkpoint.save(everything, None, {self.model.kind: self.model.describe()})

@@ -1,4 +1,4 @@
-"""The updates of a training: one batch at a time for rules in NumPy, or chunks of updates in one
+"""The updates of a training: single batches for rules in NumPy, and chunks of updates in one
 compiled `lax.scan` for losses in JAX.
 """
 
@@ -35,15 +35,15 @@ from kikuchi.training.rule import State as RuleState
 Array = NDArray[Any]
 Ints = NDArray[np.int64]
 
-_CHUNK = 256  # updates at most in one compiled loop
-_CHUNK_SECONDS = 0.1  # between two looks at the clock
+_CHUNK = 256  # maximum number of updates in one compiled loop
+_CHUNK_SECONDS = 0.1  # seconds between two checks of the clock
 
 
 @dataclass
 class TrainerState:
-    """What outlives a training besides the model: chains of the rule and memory of the optimiser.
+    """The state of a training besides the model: chains of the rule and memory of the optimiser.
 
-    Given to the next training, that goes on with them.
+    The next training can continue from it.
     """
 
     rule: RuleState
@@ -52,7 +52,7 @@ class TrainerState:
 
 @dataclass(eq=False)
 class Position(State):
-    """Where a training stands: epoch, update within it, and the order of the rows in the epoch,
+    """Position within a training: epoch, update within it, and the order of the rows in the epoch,
     which is not saved.
     """
 
@@ -64,8 +64,8 @@ class Position(State):
 
 
 class Progressed(NamedTuple):
-    """What some updates did: their number, their objectives (NaN where unknown), and the largest
-    absolute value of a weight afterwards, not finite if the training has diverged.
+    """Result of some updates: their number, their objectives (NaN where unknown), and the largest
+    absolute value of a weight afterwards, which is not finite if the training has diverged.
     """
 
     updates: int
@@ -75,19 +75,19 @@ class Progressed(NamedTuple):
 
 @dataclass(eq=False, init=False)
 class Updates(State, ABC):
-    """Carries out the updates of one training on one model; the parameters are saved apart.
+    """Performs the updates of one training on one model; the parameters are saved separately.
 
     Attributes
     ----------
     memory
-        That of the optimiser.
+        The memory of the optimiser.
     chains
-        Those of the rule, without its workspace.
+        The chains of the rule, without its workspace.
     slopes
         Sums of gradients for the stopping criterion, each batch weighted by its fraction of the
         rows.
     average, n_averaged
-        The running mean of the parameters over so many updates.
+        The running mean of the parameters, and its number of updates.
     """
 
     memory: Part
@@ -112,21 +112,25 @@ class Updates(State, ABC):
         self.sums = sums
         self.n_rows, self.batch_size, self.per_epoch, self.epochs = sizes
         self.slopes, self.average, self.n_averaged = held_tree(model), held_tree(model), 0
-        self.clock = Budget().start()  # that of the run, once there is one
+        self.clock = Budget().start()  # the clock of the run, once there is one
         if sums:
             self.restart_sums()
 
     def solve(self) -> tuple[Any, list[str]] | None:
-        """Parameters that the rule finds in one go, and doubts; None if it finds none."""
+        """Return the parameters that the rule computes in one step, with warnings; None for other
+        rules.
+        """
         return None
 
     @abstractmethod
     def begin(self, state: TrainerState | None) -> None:
-        """Prepare the first update; refuses models and data that the rule cannot learn."""
+        """Prepare the first update; raise an error for models and data that the rule does not
+        support.
+        """
 
     @abstractmethod
     def advance(self, at: Position, averaging: bool) -> Progressed:
-        """Carry out the next updates of the epoch: at least one, within a fraction of a second."""
+        """Perform the next updates of the epoch: at least one, within a fraction of a second."""
 
     @abstractmethod
     def restart_sums(self) -> None:
@@ -134,22 +138,24 @@ class Updates(State, ABC):
 
     @abstractmethod
     def parameters(self) -> Any:
-        """The parameters now, as arrays of their own."""
+        """Return copies of the current parameters."""
 
     @abstractmethod
     def finish(self) -> None:
-        """Give the model the parameters that the updates have reached."""
+        """Set the parameters of the model to those of the updates."""
 
     def take(self) -> None:
-        """Go on from the parameters of the model."""
+        """Continue from the parameters of the model."""
 
     @property
     @abstractmethod
     def carried(self) -> TrainerState:
-        """What the next training can go on with."""
+        """Return the state for the next training."""
 
     def mean_gradient(self, epochs: int) -> float:
-        """Largest entry of the mean gradient over some epochs, weight decay included."""
+        """Return the largest entry of the mean gradient over some epochs, including weight
+        decay.
+        """
         decay, largest = self.optimiser.weight_decay, 0.0
         values = named_leaves(self.parameters())
         for name, total in named_leaves(self.slopes.now).items():
@@ -162,7 +168,7 @@ class Updates(State, ABC):
 
 
 def held_tree(model: Trainable, value: Any = None) -> Held[Any]:
-    """Return a place for arrays like the parameters of a model, as a part of a state."""
+    """Return storage for arrays like the parameters of a model, as a part of a state."""
 
     def read(arrays: Mapping[str, Array]) -> Any:
         leaves = {n: np.asarray(a) for n, a in named_leaves(model.parameters).items()}
@@ -178,7 +184,9 @@ def held_tree(model: Trainable, value: Any = None) -> Held[Any]:
 
 
 class BatchUpdates(Updates):
-    """One batch at a time: the rule estimates a gradient, the optimiser moves the parameters."""
+    """Updates by single batches: the rule estimates a gradient, the optimiser moves the
+    parameters.
+    """
 
     def __init__(self, rule: Rule[Any], *arguments: Any, sums: bool) -> None:
         super().__init__(rule, *arguments, sums=sums)
@@ -191,7 +199,7 @@ class BatchUpdates(Updates):
         return self.chains.now
 
     def solve(self) -> tuple[Any, list[str]] | None:
-        """What the rule answers."""
+        """Return the solution of the rule, if it has one."""
         data = self._for_rule()
         solution = self.rule.solve(self.model, data)
         if solution is None:
@@ -199,7 +207,7 @@ class BatchUpdates(Updates):
         return solution, self.rule.doubts(self.model, data, solution)
 
     def begin(self, state: TrainerState | None) -> None:
-        """The rule's first state, or that of the training before."""
+        """Set the initial state of the rule, or that of the previous training."""
         if state is not None and self.rule.carries:
             self.chains.value = _copies(state.rule)
         else:
@@ -212,12 +220,12 @@ class BatchUpdates(Updates):
         return self.data.toarray() if sparse else self.data
 
     def restart_sums(self) -> None:
-        """Zeros of the parameters' shapes."""
+        """Set the sums to zeros of the shapes of the parameters."""
         zeros = {n: np.zeros_like(a) for n, a in self.model.parameters.items()}
         self.slopes.value = zeros
 
     def advance(self, at: Position, averaging: bool) -> Progressed:
-        """One update."""
+        """Perform one update."""
         first = at.update * self.batch_size
         rows = at.order[first : first + self.batch_size]
         batch = take_rows(self.data, rows, self.model.batch_dtype)
@@ -225,7 +233,7 @@ class BatchUpdates(Updates):
         estimate = self.rule.gradient_within(
             self.model, batch, rows, self.state, self.rng, self.clock
         )
-        if estimate is None:  # the time is over; as if the update had not been begun
+        if estimate is None:  # the time is over; the update is discarded
             self.rng.bit_generator.state = before
             return Progressed(0, [], 0.0)
         self.model.constrain(estimate.ascent)
@@ -249,15 +257,15 @@ class BatchUpdates(Updates):
             mean += (array - mean) / mean.dtype.type(self.n_averaged)
 
     def parameters(self) -> Any:
-        """Copies of the model's arrays."""
+        """Return copies of the arrays of the model."""
         return {name: array.copy() for name, array in self.model.parameters.items()}
 
     def finish(self) -> None:
-        """The updater has changed the model's own arrays."""
+        """Do nothing: the updater has modified the arrays of the model."""
 
     @property
     def carried(self) -> TrainerState:
-        """Chains without workspace, and the optimiser's memory."""
+        """Return the chains without workspace, and the memory of the optimiser."""
         return TrainerState(_without_workspace(self.state), self.updater.to_arrays())
 
 
@@ -276,11 +284,11 @@ def _copies(state: Mapping[str, Array]) -> RuleState:
 class ScanUpdates(Updates):
     """Chunks of updates of a JAX loss in one compiled `lax.scan`.
 
-    The loop always has the same length; how many of its steps are active is an argument, so that
-    chunks of any length share one compiled program and a training that is cut anywhere repeats the
-    same numbers. The data are an argument too. A chunk is lengthened until it takes about a tenth
-    of a second: budget, progress and Ctrl-C are seen between chunks. A last, smaller batch of an
-    epoch has a program of its own.
+    The loop always has the same length; the number of its active steps is an argument, so that
+    chunks of any length share one compiled program and an interrupted training reproduces the same
+    numbers. The data are also an argument. Chunks are lengthened until they take about a tenth of a
+    second: budget, progress and Ctrl-C are checked between chunks. A smaller last batch of an epoch
+    has a separate program.
     """
 
     key_seed: int
@@ -303,17 +311,17 @@ class ScanUpdates(Updates):
             transform = self.optimiser.transform(*self._horizon)
             self.memory = Held(transform.init(self._values), self._read_memory, numbered_leaves)
             self.chains = Held({}, self._read_chains, dict)
-            self._zeros = jax.tree.map(  # in JAX a program for each shape
+            self._zeros = jax.tree.map(  # JAX compiles a program for each shape
                 lambda a: jax.numpy.asarray(np.zeros(a.shape, a.dtype)), self._values
             )
         self.key_seed = 0
 
     def restart_sums(self) -> None:
-        """The next chunk begins with zeros."""
+        """Start the next chunk with zeros."""
         self.slopes.value = None
 
     def begin(self, state: TrainerState | None) -> None:
-        """A random key, and the optimiser's memory of the training before."""
+        """Set the random key, and the memory of the optimiser from the previous training."""
         self.key_seed = int(self.rng.integers(2**31))
         if self.rule.begin is not None:
             with precision(self.model.parameters):
@@ -324,7 +332,7 @@ class ScanUpdates(Updates):
             self.chains.load({n: a for n, a in state.rule.items() if n != "key_seed"})
 
     def advance(self, at: Position, averaging: bool) -> Progressed:
-        """A chunk of updates, or the last one of the epoch if its batch is smaller."""
+        """Perform a chunk of updates, or the last one of the epoch if its batch is smaller."""
         whole = self.n_rows // self.batch_size
         rest = self.n_rows - whole * self.batch_size
         small = at.update >= whole
@@ -368,7 +376,7 @@ class ScanUpdates(Updates):
         return Progressed(done, objectives, self._largest() if done == active else math.inf)
 
     def _largest(self) -> float:
-        """Largest absolute value of a parameter, if the model has a limit to it."""
+        """Return the largest absolute value of a parameter, if the model has a limit."""
         if math.isinf(self.model.weight_limit):
             return 0.0
         leaves = map(np.asarray, self._jax.tree.leaves(self._values))
@@ -386,23 +394,23 @@ class ScanUpdates(Updates):
         return self._order
 
     def parameters(self) -> Any:
-        """The tree itself: JAX arrays do not change."""
+        """Return the tree itself, since JAX arrays are immutable."""
         return self._values
 
     def finish(self) -> None:
-        """Put the tree, or its arrays by name, in the model."""
+        """Set the tree, or its named arrays, in the model."""
         set_parameters(self.model, self._values)
 
     @property
     def carried(self) -> TrainerState:
-        """The seed of the keys, and the leaves of optax's state."""
+        """Return the seed of the keys, and the leaves of optax's state."""
         chains = {n: np.asarray(a) for n, a in self.chains.now.items()}
         return TrainerState(
             chains | {"key_seed": np.array(self.key_seed)}, numbered_leaves(self.memory.now)
         )
 
     def take(self) -> None:
-        """Go on from the parameters of the model."""
+        """Continue from the parameters of the model."""
         with precision(self.model.parameters):
             self._values = self._jax.tree.map(self._jax.numpy.array, self.model.parameters)
 
@@ -419,7 +427,9 @@ class ScanUpdates(Updates):
 def _program(
     loss: Any, project: Any, carries: bool, optimiser: Optimiser, horizon: tuple[int, int]
 ) -> Any:
-    """The compiled loop of a loss and an optimiser; JAX keeps one version per shape of data."""
+    """Return the compiled loop of a loss and an optimiser; JAX caches one version per shape of
+    data.
+    """
     import jax
     from jax import lax
     from jax import numpy as jnp
@@ -440,7 +450,9 @@ def _program(
         weights: tuple[Any, Any],
         batch: int,
     ) -> Any:
-        """Make the updates of a part: their number before, the first row, and how many."""
+        """Perform the updates of a part, given their number before, the first row, and their
+        count.
+        """
         (count, first, active), (weight, averaging) = part, weights
 
         def update(inner: Any, step: Any) -> Any:

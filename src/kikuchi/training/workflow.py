@@ -1,4 +1,4 @@
-"""How an estimator is fitted to data from files and measured: what the commands call.
+"""Workflows of the commands: fitting an estimator to data from files, and evaluating it.
 
 A family derives a `Workflow` where the defaults are not enough, names it in its `Kind`, and so gets
 `kikuchi fit`, `evaluate`, `sample`, `predict`, `transform`, `forecast` and `filter`.
@@ -34,7 +34,7 @@ class DataSet:
     targets : array, or list of arrays for labelled sequences
         The column to predict, if there is one.
     held_out, held_out_targets : array
-        Rows that are not learnt from.
+        Held-out rows.
     names : list of str
         Names of the columns of `rows`; None if the file has none.
     shape : tuple of int
@@ -153,7 +153,7 @@ def _count(data: DataSet) -> int:
 
 @dataclass
 class FitSummary(TrainingAnswer):
-    """How a fit ended: what is shown of estimators without an evaluation of their own."""
+    """Summary of a fit, for estimators without their own evaluation."""
 
     estimator: Any
     data: DataSet
@@ -190,7 +190,7 @@ class RowScores(Answer):
 
     @property
     def warnings(self) -> list[str]:
-        """Those of the fit, then those of the rows."""
+        """The warnings of the fit, then those of the rows."""
         return [*self.estimator.warnings_, *self.about_rows]
 
     def facts(self) -> list[tuple[str, str]]:

@@ -64,6 +64,7 @@ def binary_rows(count, width, seed):
 )
 def test_settled_objectives_have_the_slope_of_their_rule(text):
     """WH-L3, L7, L8; LAW-L7 to L9: where means are stationary the dropped terms are zero."""
+    # WH-L5, WH-L6
     machine = machine_for("fcrf", 1, scale=0.4)
     data = binary_rows(6, 5, 2)
     found = slope_of(text, machine, data)
@@ -193,6 +194,7 @@ def test_joint_started_from_the_conditional_is_never_above_zero(inputs, scale):
 
 def test_difference_to_the_likelihood_is_a_difference_of_divergences():
     """LAW-T11: F - ln P = KL(Q- || P(H, V)) - KL(Q+ || P(H | V)), by enumeration."""
+    # LAW-I6
     machine = machine_for("fcrf", 3, 0.9, sizes=(3, 3))
     row = np.array([[1.0, 0.0, 1.0]])
     hidden, _ = conditional_means(machine, row, tol=1e-8, max_iter=500)
@@ -238,6 +240,7 @@ def bimodal_run(text, steps=300, rate=0.25, seed=0):
 
 def test_two_mode_toy():
     """LAW-E13 [REF], LAW-T13: a mixture of two follows the exact curve, mean field does not."""
+    # LAW-L9
     exactly, fields = bimodal_run("exact")
     after = [9, 49, 99, 299]
     np.testing.assert_allclose(exactly[after], [0.0975, 0.0203, 0.0101, 0.0034], atol=6e-5)
@@ -291,6 +294,7 @@ def test_vector_association():
     """LAW-E12 [REF]: from the conditional it is learned in some 170 steps with F below zero
     throughout and near F_obs; from zeros at a tenth of the rate it is not: F is far above F_obs.
     """
+    # LAW-L7, LAW-L8
     for seed in (0, 1):
         f, observed, largest, steps = association("mf-joint:inputs=0-5", 0.01, 400, seed)
         assert steps < 400 and largest <= 0

@@ -489,6 +489,7 @@ def test_contrastive_divergence_is_never_negative(seed: int) -> None:
     """KL(data | model) - KL(after n Gibbs steps | model) by enumeration: positive, larger for more
     steps, towards the first term; zero where the data have the distribution of the model.
     """
+    # TEH-T28
     rng = np.random.default_rng(seed)
     machine = Machine.random(4, 3, scale=1.5, random_state=seed)
     p, _, _ = joint(machine)

@@ -224,6 +224,7 @@ def test_upper_bound_is_the_best_convexified_region_energy(seed: int) -> None:
     mini-buckets, a concave function of beliefs that agree, at its maximum. Exact marginals agree
     too: their value is below it, and above log Z.
     """
+    # TEH-X3
     graph, plan = split_model(seed)
     bound = bound_of(Upper, plan)
     best = minimize(bound.at, bound.start, jac=True, method="L-BFGS-B", options=_PRECISE)

@@ -182,6 +182,7 @@ def test_bp_strong_couplings_in_ratios_and_tables() -> None:
 
 @pytest.mark.parametrize("seed", range(4))
 def test_mean_field_equals_finite_differences(seed: int) -> None:  # T9
+    # TEH-T9
     graph = weak_model(seed)
     method = "mf:restarts=0,tol=1e-14"
     numeric = numeric_response(graph, method)

@@ -36,6 +36,7 @@ def golden() -> PairGoodness:
 
 
 def test_golden_values(golden: PairGoodness) -> None:
+    # TEH-T31
     wanted = {(0, 1): 3.7981186407, (1, 0): 3.5980430595, (0, 0): 3.5743198054}
     wanted[1, 1] = 3.8094860248
     both = np.concatenate([A, B])
@@ -47,6 +48,7 @@ def test_golden_values(golden: PairGoodness) -> None:
 
 def test_three_forms_of_goodness(golden: PairGoodness) -> None:
     """Sum over counts (3.7), entropy form (3.9) and closed form (3.10) are one number."""
+    # TEH-T31
     n = np.array([2, 3])
     inputs = A @ golden.first + B @ golden.second
     counts = [
@@ -61,6 +63,7 @@ def test_three_forms_of_goodness(golden: PairGoodness) -> None:
 
 
 def test_similarity_is_symmetric_and_zero_for_the_same_face() -> None:
+    # TEH-T31
     rng = np.random.default_rng(0)
     pair = PairGoodness(*rng.normal(size=(2, 7, 4)), rng.normal(size=4), 5)
     faces = rng.random((6, 7))

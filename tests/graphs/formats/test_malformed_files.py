@@ -120,7 +120,7 @@ BIF = [
     (b"netwrk x { }", "line 1: found 'netwrk'; expected network, variable or probability and a"),
     (b"network x {\n foo;\n}", "line 2: found 'foo'; expected a property ended by ; or }"),
     (b"network x {\n", "line 1: found the end of the file; expected a property ended by ; or }"),
-    (b"/* never\nended", "line 1: found a comment without end; expected */"),
+    (b"/* never\nended", "line 1: found an unterminated comment; expected */"),
     (b"\n\xff", "line 2: found the byte 0xff; expected text in UTF-8"),
     (b"\x00", r"line 1: found '\x00'; expected network, variable or probability"),
     (b"variable a { }", "line 1: found 0 types of variable 'a'; expected type discrete"),

@@ -73,6 +73,7 @@ def rank_of_cycles(edges: list[tuple[int, int]], found: list[tuple[int, ...]]) -
 @pytest.mark.parametrize("seed", range(4))
 def test_every_builder_is_one_balanced(text: str, seed: int) -> None:
     """C13: (4.13) for every builder, with factors of several orders and free variables."""
+    # LIU-C13
     rng = np.random.default_rng(seed)
     models = [
         grid(3, 4, seed=seed),
@@ -314,6 +315,7 @@ def test_factors_over_many_variables_are_cliques_of_the_pair_graph() -> None:
 
 def test_trees_for_which_bases_are_exact() -> None:
     """C15: 3 by 3 faces 192/192, K5 star 125/125, fundamental basis of a path 102/125."""
+    # LIU-C15
     faces = is_tree_robust(grid_edges(3, 3), cycles.grid_faces(3, 3))
     assert (faces.exact_trees, faces.trees, bool(faces)) == (192, 192, True)
     star = is_tree_robust(K5, cycles.star_triangles(cycles.neighbour_sets(5, K5), 0))

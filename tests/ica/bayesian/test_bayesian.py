@@ -59,6 +59,7 @@ def some_problem(seed: int = 0) -> tuple[np.ndarray, Mixing, Mixtures]:
 
 
 def test_source_posterior_against_a_grid():
+    # LAW-I22
     data, mixing, mixtures = some_problem()
     found = source_posterior(data, mixing, mixtures)
     line = np.linspace(-14, 14, 281)
@@ -147,6 +148,7 @@ BLOCKS = (
 @pytest.mark.parametrize(("n_sensors", "n_components"), [(3, 3), (2, 3), (5, 2)])
 def test_no_block_lowers_the_bound(kind, n_sensors, n_components):
     """LAW-T19, LAW-T3: every block, in any order, to 1e-9."""
+    # LAW-I22
     rng = np.random.default_rng(7)
     data = rng.standard_normal((n_sensors, 2)) @ rng.laplace(size=(2, 60))
     data = data + 0.1 * rng.standard_normal((n_sensors, 60)) + 1.0
@@ -288,8 +290,8 @@ def test_adapted_mixtures_are_the_best():
 def test_toy_of_the_source_document(seed):
     """LAW-E19: the phantom is off, directions and noise are right, two sources win by 23 nats."""
     mixing, _, samples = toy(seed)
-    three = BayesianICA(3, "sparse", prune="none", **LAWRENCE).fit(samples)
-    two = BayesianICA(2, "sparse", prune="none", **LAWRENCE).fit(samples)
+    three = BayesianICA(3, "sparse", pruning="none", **LAWRENCE).fit(samples)
+    two = BayesianICA(2, "sparse", pruning="none", **LAWRENCE).fit(samples)
     assert np.log10(three.relevance_[-1]) == pytest.approx(3.18, abs=0.02)
     assert (three.relevance_[:-1] < 100).all()
     assert cosines(mixing, three.mixing_).min() > 0.997
@@ -304,7 +306,7 @@ def test_number_of_sources_is_found_both_ways():
     """LAW-L12, LAW-T19."""
     _, sources, samples = toy(1)
     for prune in ("bound", "relevance"):
-        found = BayesianICA(3, "sparse", prune=prune, **LAWRENCE).fit(samples)
+        found = BayesianICA(3, "sparse", pruning=prune, **LAWRENCE).fit(samples)
         assert found.n_components_ == 2
         assert found.mixing_.shape == (3, 2)
         assert found.relevance_[2] == pytest.approx(found.prior_relevance_, rel=0.05)
@@ -335,17 +337,17 @@ def test_one_source_too_few_is_much_worse():
 
 
 @pytest.mark.parametrize("n_components", [2, 3])
-def test_sub_gaussian_sources(n_sources):
+def test_sub_gaussian_sources(n_components):
     """LAW-E20's setting: flat sources, here 500 samples, three channels, 7.8 % of noise."""
     rng = np.random.default_rng(0)
     sources = rng.uniform(-1, 1, (2, 500))
     sources /= sources.std(axis=1, keepdims=True)
     mixing = rng.standard_normal((3, 2))
     samples = (mixing @ sources + math.sqrt(0.078) * rng.standard_normal((3, 500))).T
-    found = BayesianICA(n_sources, "bimodal", **LAWRENCE).fit(samples)
+    found = BayesianICA(n_components, "bimodal", **LAWRENCE).fit(samples)
     assert found.n_components_ == 2
     assert cosines(mixing, found.mixing_).min() > 0.99
-    better = BayesianICA(n_sources, "bimodal", adapt=True, **LAWRENCE).fit(samples)
+    better = BayesianICA(n_components, "bimodal", adapt=True, **LAWRENCE).fit(samples)
     assert better.bound_ > found.bound_ + 10
     assert (better.mixtures_.variances < 1).all()
 
@@ -435,7 +437,7 @@ def test_ctrl_c_keeps_the_best_so_far(monkeypatch):
         ({"prior": "spiky"}, "spiky"),
         ({"prior": ([1.0], [0.0], [-1.0])}, "positive"),
         ({"prior": ([1.0, 1.0], [0.0], [1.0])}, "three rows"),
-        ({"prune": "hard"}, "prune"),
+        ({"pruning": "hard"}, "pruning"),
         ({"unit": -1.0}, "unit"),
         ({"relevance_prior": 3.0}, "relevance_prior"),
         ({"noise_prior": (0.0, 1.0)}, "noise_prior"),

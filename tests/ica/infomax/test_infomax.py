@@ -99,6 +99,7 @@ def test_square_gradients_against_differences():
 
 def test_manifold_gradient_against_differences():
     """TEH-M18, TEH-T36; square case equal to the other objective."""
+    # TEH-L13
     rng = np.random.default_rng(1)
     filters, data = rng.standard_normal((4, 2)), rng.standard_normal((2, 25))
     densities = [find_density(name) for name in DENSITIES]
@@ -113,6 +114,7 @@ def test_manifold_gradient_against_differences():
 
 def test_entropy_identity_of_the_curved_sheet():
     """TEH-T36, golden values of TEH-M18: volume, entropy, H = -KL + log volume."""
+    # TEH-M17
     filters = np.array([[1.3], [-0.6]])
     densities = [find_density("logistic")] * 2
 
@@ -177,6 +179,7 @@ def test_agrees_with_picard_and_beats_or_equals_fastica():
 
 def test_three_views_of_the_density_are_one():
     """TEH-T33: causal density, slope of the squashed map, and energy over its partition sum."""
+    # TEH-M15
     samples = mixture(5, n_sources=3, n_samples=500)[2]
     found = InfomaxICA(random_state=0).fit(samples)
     u = found.transform(samples)

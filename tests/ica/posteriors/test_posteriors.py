@@ -61,6 +61,7 @@ GOLDEN = {
 
 @pytest.mark.parametrize("name", GOLDEN)
 def test_golden_case(name: str) -> None:
+    # HOJ-I20
     solver = parse_posterior(name)
     answer = solver.solve(golden())
     chi = solver.covariances(golden(), answer)[0]
@@ -79,6 +80,7 @@ def test_golden_case(name: str) -> None:
 @pytest.mark.parametrize("noise", [1e-3, 0.5, 10.0])
 def test_everything_is_exact_for_gaussian_sources(sources: int, sensors: int, noise: float) -> None:
     """The catalogue's invariant 3, and the gap of the bound."""
+    # HOJ-I18, HOJ-I20
     priors = [f"gaussian:variance={0.5 + i}" for i in range(sources)]
     task, _, _ = problem(1, priors, sources, sensors, 40, noise)
     own = np.diag([1.0 / (0.5 + i) for i in range(sources)])
@@ -123,6 +125,7 @@ def graph_of(task: Problem, sample: int) -> FactorGraph:
 
 
 def test_enumeration_agrees_with_the_junction_tree() -> None:
+    # HOJ-M12, HOJ-I21
     points = "mixture:weights=(1,2,1),means=(-1,0,2),variances=(0,0,0)"
     priors = ["binary", "binary01:rate=0.2", points, "binary"]
     task, _, _ = problem(4, priors, 4, 3, 5, 0.8)
@@ -156,6 +159,7 @@ def test_adaptive_tap_beats_linear_response_beats_mean_field_in_noise() -> None:
 
 
 def test_adaptive_tap_is_consistent() -> None:
+    # HOJ-I19
     task, _, _ = problem(6, ["laplace", "binary", "exponential", "uniform"], 4, 3, 300, 0.3)
     solver = parse_posterior("adatap")
     answer = solver.solve(task)
@@ -198,6 +202,7 @@ def _axis(prior: SourcePrior) -> np.ndarray:
 
 @pytest.mark.parametrize("text", CONTINUOUS)
 def test_continuous_pairs_against_a_grid(text: str) -> None:
+    # HOJ-I19
     task, _, _ = problem(7, text, 2, 2, 6, 1.0)
     exact = [on_a_grid(task, n) for n in range(6)]
     log_z = np.array([value for _, _, value in exact])
@@ -229,6 +234,7 @@ def test_continuous_pairs_against_a_grid(text: str) -> None:
 def test_the_bound_never_exceeds_enumeration(
     seed: int, sources: int, noise: float, text: str
 ) -> None:
+    # HOJ-I17, HOJ-I21
     task, _, _ = problem(seed, text, sources, 3, 8, noise)
     right = ExactPosterior().solve(task)
     for name in ("naive", "variational", "naive:damping=0.6", "naive:max_iter=1"):
@@ -239,6 +245,7 @@ def test_the_bound_never_exceeds_enumeration(
 
 @pytest.mark.parametrize("text", ["binary", "laplace", "exponential", "mixture"])
 def test_sweeps_never_lower_the_bound(text: str) -> None:
+    # HOJ-I17
     task, _, _ = problem(9, text, 5, 3, 50, 0.05)
     last = np.full(50, -np.inf)
     for sweeps in range(1, 25):
@@ -250,6 +257,7 @@ def test_sweeps_never_lower_the_bound(text: str) -> None:
 @pytest.mark.parametrize("text", [*CONTINUOUS, "binary", "binary01:rate=0.3"])
 def test_linear_response_is_the_jacobian_of_the_means(text: str) -> None:
     """The catalogue's invariant 6."""
+    # HOJ-I18
     task, _, _ = problem(10, text, 3, 3, 12, 0.7)
     solver = parse_posterior("lr:tol=1e-12")
     answer = solver.solve(task)
@@ -282,6 +290,7 @@ def test_newton_and_sweeps_find_the_same_fixed_point(text: str) -> None:
 @pytest.mark.parametrize(("sensors", "noise"), [(2, 1e-4), (2, 0.02), (3, 1e-3)])
 def test_overcomplete_and_nearly_noiseless(text: str, sensors: int, noise: float) -> None:
     """More sources than sensors: the means settle, and explain the data."""
+    # HOJ-I19
     task, s, mixing = problem(12, text, sensors + 1, sensors, 200, noise)
     for name in ("lr", "adatap"):
         answer = parse_posterior(name).solve(task)

@@ -56,6 +56,7 @@ SMOOTH = [*GOLDEN, FIVE, "cosh", "logistic", "rayleigh", "gaussian:variance=3", 
 
 @pytest.mark.parametrize("text", GOLDEN)
 def test_golden_values(text: str) -> None:
+    # HOJ-M8a, HOJ-M8b, HOJ-M8c, HOJ-M8d, HOJ-M8e, HOJ-M8f, HOJ-M8g, HOJ-M8h, HOJ-M8i, HOJ-M8j
     prior = parse_prior(text)
     for (gamma, lam), cell in zip(POINTS, GOLDEN[text].split("/"), strict=True):
         expected = [float(number) for number in cell.split()]
@@ -178,6 +179,7 @@ def test_an_interval_is_symmetric_around_zero_only() -> None:
 
 
 def test_power_law_has_no_scale() -> None:
+    # HOJ-M8h
     prior = parse_prior("power-law:alpha=0.7")
     one, other = prior.moments(3.0, 2.0), prior.moments(3.0 / 5.0, 2.0 / 25.0)
     assert float(other[0]) == pytest.approx(5.0 * float(one[0]))
@@ -268,6 +270,7 @@ def test_em_of_one_noisy_source_climbs_and_finds_the_prior(
     true: SourcePrior, first: SourcePrior
 ) -> None:
     """x = s + noise: the likelihood is the product of Z0 at gamma = x / noise, lam = 1 / noise."""
+    # HOJ-L7
     rng = np.random.default_rng(8)
     noise = 0.05
     x = true.sample(rng, 10000) + math.sqrt(noise) * rng.standard_normal(10000)
@@ -384,6 +387,7 @@ def cosh_mean(gamma, lam):
 
 
 def test_a_designed_prior_behaves_like_the_prior_of_its_mean_function() -> None:
+    # HOJ-L9
     designed = DesignedPrior(cosh_mean)
     gamma, lam = np.meshgrid([-3.0, 0.0, 2.0], [0.5, 4.0])
     for a, b in zip(

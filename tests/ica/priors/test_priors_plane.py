@@ -187,6 +187,7 @@ def _edges(weight: Callable[[float], float], steps: np.ndarray) -> list[float]:
 
 @pytest.mark.parametrize("text", DENSITIES)
 def test_moments_over_the_whole_plane(text: str) -> None:
+    # HOJ-M8a, HOJ-M8d, HOJ-M8e, HOJ-M8f, HOJ-M8g, HOJ-M8i, HOJ-M8j
     prior = parse_prior(text)
     for gamma in GAMMAS:
         for lam in LAMS:
@@ -260,6 +261,7 @@ def test_lam_zero_where_the_integral_exists() -> None:
 
 def test_two_states_over_the_whole_plane() -> None:
     """Against sums in extended precision, where the two weights differ by thousands of orders."""
+    # HOJ-M8b, HOJ-M8c
     for gamma in GAMMAS:
         for lam in (-3.0, *LAMS):
             x = np.longdouble(gamma)

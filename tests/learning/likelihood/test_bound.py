@@ -42,6 +42,7 @@ def _visible_rows(graph: kk.FactorGraph, hidden: int, count: int = 60) -> np.nda
 
 @pytest.mark.parametrize("limit", [1, 2, 4, 8, 30])
 def test_the_bound_holds_wherever_it_stops(limit: int) -> None:
+    # LIU-C20, LAW-I7
     rbm = _rbm(scale=2.0)
     rows = _visible_rows(rbm, 2)
     fit = MeanFieldMinusTrw(max_iter=limit).fit(_rbm(seed=5, scale=0.5), rows)
@@ -64,6 +65,7 @@ def test_the_bound_holds_for_any_tables_and_gaps(seed: int) -> None:
 
 def test_mean_field_is_exact_for_a_restricted_machine() -> None:
     """The gap is then that of the tree-reweighted bound alone."""
+    # LIU-M11, LIU-C20
     rbm = _rbm()
     rows = _visible_rows(rbm, 2)
     data = Data.of(rows, rbm)

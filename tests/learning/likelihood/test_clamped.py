@@ -34,6 +34,7 @@ def by_enumeration(graph: kk.FactorGraph, rows: np.ndarray) -> tuple[np.ndarray,
 
 @pytest.mark.parametrize("seed", range(24))
 def test_every_row_as_by_enumeration(seed: int) -> None:
+    # LIU-M11
     rng = np.random.default_rng(seed)
     graph = random_model(rng, n=5, n_factors=6, zeros=0.15 * (seed % 2), scale=1 + 2 * (seed % 3))
     rows = random_rows(rng, graph, 15, (0.0, 0.2, 0.6, 1.0)[seed % 4])

@@ -71,6 +71,7 @@ def test_complete_rows_give_frequencies_in_one_step() -> None:
 
 @pytest.mark.parametrize("seed", range(3))
 def test_likelihood_never_falls_and_stationary_points_are_those_of_the_gradient(seed: int) -> None:
+    # TEH-T41, LIU-C19
     rows = with_gaps(ancestral_sample(network(), 200, seed=seed), 0.3, seed)
     fit = EM(tol=1e-8).fit(network(seed + 7), rows)
     assert fit.converged and is_normalised(fit.graph)
@@ -81,6 +82,7 @@ def test_likelihood_never_falls_and_stationary_points_are_those_of_the_gradient(
 
 
 def test_objective_is_the_enumerated_likelihood_of_the_observed() -> None:
+    # LIU-C19
     rows = with_gaps(ancestral_sample(network(), 30, seed=0), 0.4)
     fit = EM(max_iter=3).fit(network(9), rows)
     values = [
@@ -218,6 +220,7 @@ def test_evidence_is_exact_when_nothing_is_hidden() -> None:
 
 @pytest.mark.parametrize("seed", range(4))
 def test_bound_climbs_and_stays_below_the_evidence(seed: int) -> None:
+    # TEH-L3, TEH-T41
     graph = mixture(seen=3, seed=seed)
     rows = ancestral_sample(graph, 9, seed=seed)
     rows[:, 0] = -1

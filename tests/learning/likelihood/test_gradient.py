@@ -74,6 +74,7 @@ CASES = ["complete", "missing", "inputs", "inputs and missing", "ties", "feature
 @pytest.mark.parametrize("case", CASES)
 @pytest.mark.parametrize("seed", [0, 1])
 def test_gradient_is_that_of_the_enumerated_likelihood(case: str, seed: int) -> None:
+    # TEH-L1, TEH-X2, LIU-C18
     rng = np.random.default_rng(seed)
     graph = directed(seed) if case == "directed" else random_model(rng, n=4, n_factors=5)
     if case == "ties":
@@ -252,6 +253,7 @@ def test_l1_gives_zeros_and_meets_its_conditions(optimiser: str) -> None:
 
 
 def test_gaussian_prior_shrinks() -> None:
+    # LIU-L3
     truth = kk.grid(2, 2, seed=0)
     rows = samples(truth, 100)
     norms = [
@@ -276,6 +278,7 @@ def test_ties_share_one_table() -> None:
 
 def test_logistic_regression_is_a_conditional_special_case() -> None:
     """One feature [y = 1, x_i = 1] for each input: the same weights as scikit-learn's."""
+    # TEH-X2
     linear = pytest.importorskip("sklearn.linear_model")
     rng = np.random.default_rng(0)
     n, d = 400, 5

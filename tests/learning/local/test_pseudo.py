@@ -64,6 +64,7 @@ def test_the_gradient_is_the_slope_of_the_value(seed: int) -> None:
 
 def test_the_gradient_is_data_counts_minus_one_flip_counts() -> None:
     """TEH-L10 (2.64): J times the difference of the data and the data with one cell redrawn."""
+    # TEH-T29
     graph = kk.grid(2, 3, seed=1)
     states = _rows(graph, 25)
     gradient = LocalConfigurations(graph, Data.of(states, graph)).value_and_gradient(

@@ -77,6 +77,7 @@ def test_golden_closed_form_of_the_triangle() -> None:
 
 @pytest.mark.parametrize("seed", range(5))
 def test_edges_as_regions_give_the_closed_form(seed: int) -> None:
+    # TEH-T24
     rng = np.random.default_rng(seed)
     cards = rng.integers(2, 4, size=5)
     pairs = [(i, j) for j in range(5) for i in range(j) if rng.random() < 0.8]
@@ -93,6 +94,7 @@ def test_edges_as_regions_give_the_closed_form(seed: int) -> None:
 
 @pytest.mark.parametrize("seed", range(5))
 def test_exact_on_a_junction_tree(seed: int) -> None:
+    # TEH-T24
     graph = random_model(np.random.default_rng(seed), n=6, n_factors=8, max_order=3, max_card=3)
     rows = samples(graph, 100, seed)
     loopy = LoopyScalingML(regions="junction-tree", smoothing=1.0, tol=1e-12).fit(graph, rows)

@@ -91,6 +91,7 @@ def test_golden_limit(learner: Learner) -> None:
 
 @pytest.mark.parametrize("form", ["table", "tree"])
 def test_golden_sweeps_of_gis(form: str) -> None:
+    # TEH-T27
     graph = triangle()
     fit = GeneralisedScalingML(form=form).fit_targets(graph, golden_targets(graph))
     golden = [-2.0229823683, -1.9997810838, -1.9893602998]
@@ -100,6 +101,7 @@ def test_golden_sweeps_of_gis(form: str) -> None:
 @pytest.mark.parametrize("form", ["table", "tree"])
 def test_golden_updates_of_ipf(form: str) -> None:
     """Each of the first six updates, one factor at a time."""
+    # TEH-T27
     graph = triangle()
     targets = golden_targets(graph)
     tree = ScalingTree(graph, kk.Budget(), form=form)
@@ -120,6 +122,7 @@ def test_golden_updates_of_ipf(form: str) -> None:
 
 
 def test_iis_equals_gis_where_the_sum_is_constant_and_gis_equals_ipf_for_one_factor() -> None:
+    # TEH-T27
     graph = triangle()
     targets = golden_targets(graph)
     one = ImprovedScalingML(form="table").fit_targets(graph, targets).trace.objective
@@ -151,6 +154,7 @@ def gradient_fit(graph: kk.FactorGraph, targets: Targets) -> float:
 
 @pytest.mark.parametrize("seed", range(3))
 def test_the_optimum_is_that_of_gradient_ascent(seed: int) -> None:
+    # TEH-T23
     rng = np.random.default_rng(seed)
     graph = random_model(rng, n=5, n_factors=6, max_order=3, max_card=3)
     rows = random_rows(rng, graph, 60)

@@ -38,6 +38,7 @@ def exact_clique(graph: kk.FactorGraph, clique: tuple[int, ...]) -> np.ndarray:
 @pytest.mark.parametrize("seed", range(6))
 def test_the_visited_clique_holds_its_exact_marginal(seed: int) -> None:
     """Invariant 1, at every visit of two sweeps, while the multipliers change all the time."""
+    # TEH-T21
     graph = random_model(np.random.default_rng(seed), n=7, n_factors=9, max_order=3, max_card=3)
     targets = Targets.of(graph, rows_for(graph, seed), smoothing=1.0)
     base = np.array(graph.log_tables)
@@ -64,6 +65,7 @@ def test_the_visited_clique_holds_its_exact_marginal(seed: int) -> None:
 @pytest.mark.parametrize("seed", range(6))
 def test_one_propagation_between_visits_and_two_a_separator_in_a_sweep(seed: int) -> None:
     """Invariant 2; every factor is scaled, and the likelihood never falls (invariant 3)."""
+    # TEH-T22
     graph = random_model(np.random.default_rng(seed), n=8, n_factors=9, max_order=2, max_card=3)
     fit = UnifiedScalingML(smoothing=1.0).fit(graph, rows_for(graph, seed), score=False)
     tree = ScalingTree(graph, kk.Budget())
@@ -82,6 +84,7 @@ def test_one_propagation_between_visits_and_two_a_separator_in_a_sweep(seed: int
 @pytest.mark.parametrize("seed", range(6))
 def test_same_limit_as_ipf(seed: int) -> None:
     """Invariant 4, to 1e-8, against the table of all states."""
+    # TEH-T23
     graph = random_model(np.random.default_rng(seed), n=7, n_factors=10, max_order=3, max_card=3)
     rows = rows_for(graph, seed)
     ups = UnifiedScalingML(smoothing=1.0).fit(graph, rows, score=False)
@@ -96,6 +99,7 @@ def test_same_limit_as_ipf(seed: int) -> None:
 
 
 def test_effective_ipf_counts_one_propagation_for_each_factor_and_separator() -> None:
+    # TEH-T22
     graph = kk.grid(3, 4, seed=0)
     fit = ProportionalFitting(smoothing=1.0, form="tree").fit(
         graph, rows_for(graph, 0, 400), score=False

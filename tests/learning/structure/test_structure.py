@@ -74,6 +74,7 @@ def test_smoothed_pair_tables_are_those_of_added_rows() -> None:
 @pytest.mark.parametrize("seed", range(4))
 def test_no_other_spanning_tree_has_a_greater_likelihood(seed: int) -> None:
     """T43, over all 125 trees of 5 variables, each fitted by counting apart from the library."""
+    # TEH-T43
     rows = dependent_rows(seed)
     data = Data.of(rows)
     ours = mean_log_score(chow_liu(rows), data)  # the tables are normalised: log Z = 0

@@ -56,7 +56,7 @@ def _fitted(samples: Array, count: int, sources: str, **options: Any) -> Bayesia
     """Bayesian ICA with the hyperpriors of the catalogue, none of the sources taken away."""
     from kikuchi.ica.bayesian.bayesian_ica import BayesianICA
 
-    settings: dict[str, Any] = {"prune": "none", "unit": 1.0, "noise_prior": (1e-3, 1e-3)}
+    settings: dict[str, Any] = {"pruning": "none", "unit": 1.0, "noise_prior": (1e-3, 1e-3)}
     return BayesianICA(count, sources, **{**settings, **options}).fit(samples)
 
 
@@ -209,7 +209,7 @@ class BayesianImages(Experiment):
             "two": _fitted(mixed[rows], 2, "bimodal"),
             "three": _fitted(mixed[rows], 3, "bimodal"),
             "learned": _fitted(mixed[rows], 3, "bimodal", adapt=True),
-            "pruned": _fitted(mixed[rows], 3, "bimodal", adapt=True, prune="bound"),
+            "pruned": _fitted(mixed[rows], 3, "bimodal", adapt=True, pruning="bound"),
         }
         return {
             "shape": list(shape),

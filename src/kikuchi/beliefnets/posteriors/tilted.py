@@ -51,7 +51,7 @@ class MixtureUnits(UnitPosterior):
 
     components: int = option(5, "product distributions in the mixture", low=1)
     tol: float = option(1e-3, "stop when no probability moves more in a sweep", above=0)
-    max_iter: int = option(2000, "sweeps at most for each number of components", low=1)
+    max_iter: int = option(2000, "maximum number of sweeps for each number of components", low=1)
 
     def fit_group(
         self, network: SigmoidNetwork, states: Array, free: Ints, rng: np.random.Generator,

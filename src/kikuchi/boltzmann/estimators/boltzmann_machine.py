@@ -50,11 +50,9 @@ class BoltzmannMachine(LearnerEstimator):
     energy: Literal["mf", "tap", "bethe", "exact"] = option(
         "mf", "Approximation of `transform` and `free_energy`."
     )
-    momentum: float = option(
-        0.9, "Fraction of the velocity that sgd keeps; 0 for other optimisers.", low=0, below=1
-    )
-    weight_decay: float = option(1e-4, "Strength of the decay of weights towards 0.", low=0)
-    batch_size: int = option(10, "Rows of each update.", low=1)
+    momentum: float = option(0.9, "Momentum of sgd; 0 for other optimisers.", low=0, below=1)
+    weight_decay: float = option(1e-4, "Weight decay.", low=0)
+    batch_size: int = option(10, "Number of rows per update.", low=1)
 
     def _structure(self) -> dict[str, Any]:
         return {"architecture": self.architecture, "masks": self.masks}

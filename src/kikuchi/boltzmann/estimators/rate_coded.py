@@ -55,10 +55,8 @@ class RateCodedRBM(RestrictedMachine, MachineEstimator):
     nonnegative: bool = option(False, "Hold weights at 0 or above: features become local parts.")
     learning_rate: float = option(2.5e-4, "First rate of weights between replicas.", above=0)
     bias_factor: float = option(2.0, "Rate of biases as a multiple of that of weights.", low=0)
-    momentum: float = option(
-        0.95, "Fraction of the velocity that sgd keeps; 0 for other optimisers.", low=0, below=1
-    )
-    max_iter: int = option(250, "Passes over the rows, each in an order of its own.", low=1)
+    momentum: float = option(0.95, "Momentum of sgd; 0 for other optimisers.", low=0, below=1)
+    max_iter: int = option(250, "Number of passes over the rows, each shuffled.", low=1)
     scale: float | None = option(
         None, "Standard deviation of the first weights; none: as suits the signs.", low=0
     )

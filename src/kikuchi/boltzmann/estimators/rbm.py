@@ -66,13 +66,13 @@ class RBM(RestrictedMachine, LearnerEstimator):
     learner: str = option(
         "pcd:k=3", 'Learning rule such as "pcd:k=1"; see `kikuchi learners --machines`.'
     )
-    learning_rate: float = option(0.1, "First rate of the updates.", above=0)
+    learning_rate: float = option(0.1, "Initial learning rate.", above=0)
     schedule: str = option(
         "linear",
         'Learning rate: "linear" (falls to 0), "constant", "cosine", "exponential:factor=0.95", '
         '"inverse-time:decay=0.05" or "warmup-cosine".',
     )
-    batch_size: int = option(10, "Rows of each update.", low=1)
+    batch_size: int = option(10, "Number of rows per update.", low=1)
     max_iter: int | None = option(  # type: ignore[assignment]
         None,
         "Maximum number of passes over the rows; none: as many as 10,000 updates take, between 30 "

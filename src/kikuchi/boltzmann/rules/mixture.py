@@ -40,7 +40,8 @@ class MixtureRule(MeanFieldRule):
 
     components: int = option(2, "product distributions in the mixture", low=1)
     form: Literal["lambda", "eliminated"] = option(
-        "lambda", "coordinate ascent with lambda; or gradients of the bound without it, after that"
+        "lambda",
+        "coordinate ascent with lambda, or followed by gradients of the bound without lambda",
     )
     conditional: Literal["half", "joint"] = option(
         "half", "where the hidden means of a row start: 1/2, or those of the joint"

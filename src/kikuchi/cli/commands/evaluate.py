@@ -50,8 +50,7 @@ def evaluate(
         found.seconds = budget.seconds
         measured = trained.workflow.score(trained.estimator, found)
         head = {"kind": trained.kind.name, "model": model, "data": data, "version": __version__}
-        shown = trained_page(measured, model, ", ".join(data))
-        finish(measured, output, head=head, page=shown)
+        finish(measured, output, head=head, page=trained_page(measured, model, ", ".join(data)))
         return
     source = one_file(data)
     graph = load_model(model, format)

@@ -1,4 +1,4 @@
-"""Files: models in the formats of many programs, evidence, and answers.
+"""File formats of models, evidence and results.
 
 The suffix of a name gives the format, in any case, and `.gz` after it compression:
 
@@ -12,7 +12,8 @@ The suffix of a name gives the format, in any case, and `.gz` after it compressi
 | .xdsl, .dsl | GeNIe | directed models; names as identifiers |
 | .json | JSON, see `json_model` | everything, to the last bit |
 
-What is malformed raises one `FormatError`: file, line, what was found, what was expected.
+A malformed file raises a `FormatError` with the file, the line, what was found and what was
+expected.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ if TYPE_CHECKING:
 
 __all__ = ["SUFFIXES", "read", "read_evidence", "write", "write_marginals", "write_pr"]
 
-# Module, reader and writer of each format; a module is imported when it is needed.
+# Module, reader and writer of each format; modules are imported on first use.
 _MODELS = {
     ".uai": ("uai", "read_uai", "uai_text"),
     ".fg": ("fg", "read_fg", "fg_text"),
@@ -46,14 +47,14 @@ _MODELS = {
     ".json": ("json_model", "read_json", "json_text"),
 }
 SUFFIXES = tuple(_MODELS)
-"""Endings of model files."""
+"""Suffixes of model files."""
 _MARGINALS = {".mar": "mar_text", ".csv": "csv_text"}
 
 
 def read(path: PathName) -> FactorGraph:
     """Read a model; the suffix gives the format.
 
-    `path` is a file, perhaps with .gz.
+    `path` is a file name, optionally with .gz.
 
     >>> import tempfile, pathlib
     >>> file = pathlib.Path(tempfile.mkdtemp()) / "coin.uai"
@@ -69,7 +70,7 @@ def read(path: PathName) -> FactorGraph:
 
 
 def parse(path: str, data: bytes, suffix: str) -> FactorGraph:
-    """The model in the bytes of a file of the format with this suffix; `path` is only for errors.
+    """Parse a model from the bytes of a file in the format of this suffix; `path` is for messages.
 
     >>> parse("coin", b"MARKOV 1  2  1  1 0  2  0.5 1.5", ".uai")
     FactorGraph(1 variable, 1 factor, 2 table entries)
@@ -82,19 +83,19 @@ def parse(path: str, data: bytes, suffix: str) -> FactorGraph:
     except FormatError:
         raise
     except ModelError as error:
-        raise FormatError(path, None, str(error), "mend the model") from error
+        raise FormatError(path, None, str(error), "correct the model") from error
 
 
 def write(graph: FactorGraph, path: PathName) -> None:
-    """Write a model, whole or not at all; the suffix gives the format.
+    """Write a model atomically; the suffix determines the format.
 
-    What is read back has the same tables to the last bit if these came from a file, and to
-    1e-15 otherwise. A `log_constant` is multiplied into the first factor of an undirected model.
-    A directed model whose conditional tables do not sum to 1 is refused, here and by `read`. Names
-    that the format cannot hold are written beside it, to `PATH.names.json`, where `read` finds
-    them; formats that hold identifiers only (.net, .dsl, .xdsl) get changed names, with a warning.
+    Reading the file gives identical tables if they came from a file, and equal tables to 1e-15
+    otherwise. A `log_constant` is multiplied into the first factor of an undirected model. A
+    directed model whose conditional tables do not sum to 1 raises an error, here and in `read`.
+    Names that the format cannot store are written to `PATH.names.json`, where `read` finds them;
+    formats that allow only identifiers (.net, .dsl, .xdsl) get changed names, with a warning.
 
-    `graph` is the model, `path` the file, perhaps with .gz.
+    `graph` is the model, `path` the file name, optionally with .gz.
 
     >>> import tempfile, pathlib
     >>> file = pathlib.Path(tempfile.mkdtemp()) / "coin.fg.gz"
@@ -109,7 +110,8 @@ def write(graph: FactorGraph, path: PathName) -> None:
 
 
 def check_writable(graph: FactorGraph, path: PathName) -> None:
-    """Refuse a model that the format of `path` cannot hold, before the work on its numbers.
+    """Raise an error if the format of `path` cannot represent the model, before its tables are
+    processed.
 
     >>> check_writable(FactorGraph([2], []), "coin.bif")
     Traceback (most recent call last):
@@ -122,7 +124,9 @@ instead
 
 
 def _pieces(graph: FactorGraph, path: PathName) -> Iterable[str]:
-    """The text of a model in pieces; conditional tables whose rows do not sum to 1 are refused."""
+    """Yield the text of a model in pieces; raise an error if rows of conditional tables do not sum
+    to 1.
+    """
     module, _, writer = _MODELS[_known_suffix(path, _MODELS)]
     pieces: Iterable[str] = _part(module, writer)(graph)
     fault = _row_fault(graph)
@@ -135,7 +139,7 @@ def _pieces(graph: FactorGraph, path: PathName) -> Iterable[str]:
 
 
 def _check_rows(path: str, graph: FactorGraph, suffix: str) -> None:
-    """Refuse a directed model whose tables are not conditional distributions, in any format."""
+    """Raise an error if the tables of a directed model are not conditional distributions."""
     fault = _row_fault(graph)
     if fault is not None:
         plain = {".uai": "; MARKOV in place of BAYES allows any weights"}
@@ -154,8 +158,8 @@ def _row_fault(graph: FactorGraph) -> str | None:
 def read_evidence(path: PathName, graph: FactorGraph) -> dict[int, Any]:
     """Read observed states of variables of `graph`: {variable number: state number}.
 
-    The file is in the UAI format, with or without the number of cases before it, or JSON
-    (`{"rain": 1, "sky": "grey"}`), where a list of numbers is passed on as it is.
+    The file is in the UAI format, with or without the number of cases before it, or JSON (`{"rain":
+    1, "sky": "grey"}`), where a list of numbers is returned unchanged.
 
     `path` is the file.
 
@@ -192,6 +196,6 @@ def _known_suffix(path: PathName, known: Iterable[str]) -> str:
     if found in known:
         return found
     if name.startswith("example:"):
-        raise KikuchiError(f"{name} is no file; kk.example('{name[8:]}') is the bundled model")
+        raise KikuchiError(f"{name} is not a file; kk.example('{name[8:]}') is the bundled model")
     what = f"the extension '{found}' is not supported" if found else "the name has no extension"
     raise KikuchiError(f"{name}: {what}; use one of {', '.join(known)} (each also with .gz)")

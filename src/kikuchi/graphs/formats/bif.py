@@ -1,9 +1,9 @@
 """BIF, the Bayesian Interchange Format, as written by bnlearn and other programs.
 
-`network`, `variable` and `probability` blocks; within the last, `table` (the child running slowest
-and the last parent fastest), rows `(parent states) p, p, ...;` and a `default` row for those that
-are not given. Properties and comments (`//` and `/* */`) are passed over. A comma or bar between
-words is no more than a space. Names with spaces or brackets in them stand in double quotes.
+`network`, `variable` and `probability` blocks; within the last, `table` (the child varies slowest
+and the last parent fastest), rows `(parent states) p, p, ...;` and a `default` row for all other
+rows. Properties and comments (`//` and `/* */`) are skipped. A comma or bar between words is
+treated as a space. Names that contain spaces or brackets are in double quotes.
 """
 
 from __future__ import annotations
@@ -75,18 +75,18 @@ def _decoded(path: str, data: bytes) -> str:
 
 
 def _blanked(path: str, text: str, match: re.Match[str]) -> str:
-    """A space and the line breaks of a comment, so that lines keep their numbers."""
+    """Replace a comment by a space and its line breaks, so that line numbers do not change."""
     comment = match[0]
     if comment.startswith('"'):
         return comment
     if comment.startswith("/*") and match[1] is None:
         line = text.count("\n", 0, match.start()) + 1
-        raise FormatError(path, line, "found a comment without end", "expected */")
+        raise FormatError(path, line, "found an unterminated comment", "expected */")
     return " " + "\n" * comment.count("\n")
 
 
 def _unquoted(words: str) -> list[str]:
-    """The names in a text, without the quotes of those that have them."""
+    """Return the names in a text, without quotes."""
     if '"' not in words:
         return words.replace(",", " ").replace("|", " ").split()
     return [w[1:-1] if w.startswith('"') else w for w in _NAMES.findall(words)]
@@ -105,7 +105,7 @@ class _Distribution:
 
 
 class _Reader:
-    """One pass over the text; `place` is where reading has come to."""
+    """One pass over the text; `place` is the current position."""
 
     def __init__(self, path: str, text: str) -> None:
         self.path = path
@@ -136,13 +136,13 @@ class _Reader:
     # ------------------------------------------------------------------ the cursor
 
     def peek(self) -> str:
-        """The next character that is no space; empty at the end."""
+        """Return the next character that is not a space; an empty string at the end."""
         match = _SPACE.match(self.text, self.place)
         self.place = match.end() if match else self.place
         return self.text[self.place : self.place + 1]
 
     def take(self, pattern: re.Pattern[str]) -> re.Match[str] | None:
-        """Move past `pattern` if it is next."""
+        """Consume `pattern` if it is next."""
         match = pattern.match(self.text, self.place)
         if match:
             self.place = match.end()
@@ -151,7 +151,7 @@ class _Reader:
     def error(
         self, expected: str, found: str | None = None, place: int | None = None
     ) -> FormatError:
-        """The error about the word at `place`, or where reading has come to."""
+        """Return the error about the word at `place`, or at the current position."""
         at = self.place if place is None else place
         line = self.text.count("\n", 0, min(at, len(self.text.rstrip()))) + 1
         if found is None:

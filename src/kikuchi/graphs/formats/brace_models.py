@@ -43,7 +43,7 @@ class Block:
 
 
 class _Scanner:
-    """The words of a text, one after the other."""
+    """Iterates over the words of a text."""
 
     def __init__(self, path: str, text: str, comments: str) -> None:
         self.path = path
@@ -54,7 +54,9 @@ class _Scanner:
             if kind == "comment" and word[0] not in comments:
                 kind = "bad"
             if kind == "bad":
-                raise FormatError(path, line, f"found {word[:20]!r}", "expected a word or a sign")
+                raise FormatError(
+                    path, line, f"found {word[:20]!r}", "expected a word or a punctuation mark"
+                )
             if kind == "text":
                 word = '"' + re.sub(r"\\(.)", r"\1", word[1:-1])
             if kind not in ("space", "comment"):
@@ -129,7 +131,7 @@ class _Scanner:
         return self.place + 1 < len(self.words) and self.words[self.place + 1][0] == "="
 
     def _value(self) -> list[str]:
-        """The words of a value up to its semicolon, without brackets and commas."""
+        """Return the words of a value up to its semicolon, without brackets and commas."""
         found = []
         while self.peek() not in (";", "}"):
             word = self.next()
@@ -230,7 +232,7 @@ def read_dsl(path: str, data: bytes) -> FactorGraph:
         raise reader.error(None, f"found {len(nets)} networks", "expected one block net")
     for node in nets[0].parts:
         if not node.head or node.head[0].lower() != "node":
-            continue  # what the drawing program keeps
+            continue  # layout of the drawing program
         kind = (node.values.get("type") or ["CPT"])[0].upper()
         if kind not in ("CPT", "CHANCE"):
             raise reader.error(node.line, f"found a node of kind {kind}", "expected CPT")

@@ -1,34 +1,37 @@
-"""Walks over the counts in a file: the same source runs as Python and, for large files, compiled.
+"""Passes over the counts in a file, as plain Python or, for large files, compiled.
 
-A count says how many tokens follow, so the place of the next one is known only after it was read.
-That chain is all that cannot be done on whole arrays. A walk stops at what is not
-good, and the caller says why.
+A count gives the number of tokens that follow, so the position of the next count is known only
+after reading it. Only this chain cannot be processed as whole arrays. A pass stops at an invalid
+token, and the caller raises the error.
 """
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 from kikuchi.graphs.formats.kinds import INTEGER
 
 
-def scopes(
-    values: Any,
-    kinds: Any,
-    cards: Any,
-    first: int,
-    low: int,
-    starts: Any,
-    sizes: Any,
-    variables: Any,
-    seen: Any,
-) -> tuple[int, int, int]:
-    """The scopes of a UAI file: `len(starts)` lists, each a count (at least `low`) and variables.
-
-    Fills, for each factor, its first token and the size of its table, and all variables one after
-    the other; `seen` holds -1 for each variable. Answers how many scopes are good, the token where
-    the next one begins, and the number of variables filled in.
+class ScopeLists(NamedTuple):
+    """What a walk over scopes fills: for each factor its first token and the size of its table, and
+    the variables of all factors one after the other; `seen` holds -1 for each variable.
     """
+
+    starts: Any
+    sizes: Any
+    variables: Any
+    seen: Any
+
+
+def scopes(
+    values: Any, kinds: Any, cards: Any, first: int, low: int, found: ScopeLists
+) -> tuple[int, int, int]:
+    """Read the scopes of a UAI file: lists, each a count (at least `low`) and variables.
+
+    Returns the number of valid scopes, the token where the next one begins, and the number of
+    variables filled in.
+    """
+    starts, sizes, variables, seen = found.starts, found.sizes, found.variables, found.seen
     end = len(values)
     place = first
     filled = 0
@@ -54,10 +57,10 @@ def scopes(
 
 
 def block_starts(values: Any, kinds: Any, first: int, starts: Any) -> tuple[int, int]:
-    """Where each factor of libDAI's format begins; fills `starts`.
+    """Fill `starts` with the first token of each factor of libDAI's format.
 
     A factor is: order, as many labels, as many cardinalities, a count, as many (index, value).
-    Answers how many factors are complete, and the token where the next one begins.
+    Returns the number of complete factors, and the token where the next one begins.
     """
     end = len(values)
     place = first

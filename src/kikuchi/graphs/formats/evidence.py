@@ -1,13 +1,13 @@
 """Evidence files: the UAI format, and JSON.
 
-The UAI format is "count variable state variable state ...". Some programs write the number of
-cases before it, so two readings are tried on the numbers `t`:
+The UAI format is "count variable state variable state ...". Some programs write the number of cases
+first, so two interpretations of the numbers `t` are tried:
 
-- without cases: the file holds 1 + 2 t[0] numbers;
+- without cases: the file contains 1 + 2 t[0] numbers;
 - with cases: t[0] cases follow, each a count and as many pairs.
 
-One case makes an even number of numbers, no cases an odd one, so the two cannot be confused. Where
-a file of several cases could also be read without cases, it is. `0` and an empty file are no
+One case gives an even count of numbers, no cases an odd one, so the two cannot be confused. A file
+of several cases that can also be read without cases is read so. `0` and an empty file mean no
 evidence. JSON is one object, `{"rain": 1, "sky": "grey"}`: variables and states by name or number.
 """
 
@@ -30,7 +30,7 @@ Observations = dict[int, Any]
 def parse_evidence(path: str, data: bytes, graph: FactorGraph) -> Observations:
     """Evidence from the bytes of a file, as {variable number: state number}.
 
-    A JSON list of numbers, an observed marginal, is passed on as it is.
+    A JSON list of numbers, an observed marginal, is returned unchanged.
 
     >>> graph = FactorGraph([2, 3], [], names=["a", "b"])
     >>> parse_evidence("x.evid", b"1  1 1 2", graph), parse_evidence("x", b'{"b": 0}', graph)

@@ -1,12 +1,12 @@
 """libDAI's factor graph format, `.fg`.
 
 A file begins with the number of factors. Each factor is: its number of variables, their labels,
-their numbers of states, the number of entries that are listed, and that many lines "index value".
-The first variable runs fastest in the index (kikuchi's tables run the last one fastest). Entries
-that are not listed are zero. Everything from a `#` to the end of its line is a comment.
+their numbers of states, the number of listed entries, and that many lines "index value". The first
+variable varies fastest in the index (in kikuchi's tables the last one does). Entries that are not
+listed are zero. Everything from a `#` to the end of its line is a comment.
 
-Labels need not be 0, 1, 2, ...: variables are numbered in the order of their labels, and where the
-labels have gaps they are kept as the names of the variables.
+Labels need not be 0, 1, 2, ...: variables are numbered in the order of their labels, and if the
+labels have gaps, they become the names of the variables.
 """
 
 from __future__ import annotations
@@ -166,7 +166,7 @@ def _check_numbers(tokens: Tokens, blocks: _Blocks, m: int) -> None:
 
 
 def _raise_bad_block(tokens: Tokens, token: int, factor: int, m: int) -> NoReturn:
-    """Say why the factor that begins at `token` is not whole."""
+    """Raise the error for the incomplete factor that begins at `token`."""
     of = f"of factor {factor} of {m}"
     order = tokens.whole(token, f"the number of variables {of}")
     tokens.wholes(token + 1, order, lambda k: f"label {k} {of}", high=_LARGEST_LABEL)

@@ -1,4 +1,4 @@
-"""Models as JSON, directed or not, with everything that a model holds.
+"""Models as JSON, directed or not, without loss of information.
 
 ```
 {"format": "kikuchi-model", "version": 1,
@@ -7,11 +7,11 @@
  "log_constant": 0.0}
 ```
 
-Names are null (for all variables or for none); states are their names or their number, alike. A
-scope lists variables by number or name; the last variable runs fastest in a table. A factor has a
-`log_table`, natural logarithms with null for a weight of zero, or a `table` of weights. All factors
-have a `child`, and the model is directed, or none has. What is written is read back to the last
-bit.
+Names are null (for all variables or for none); states are a list of names or their number. A scope
+lists variables by number or name; the last variable varies fastest in a table. A factor has a
+`log_table`, natural logarithms with null for a weight of zero, or a `table` of weights. Either all
+factors have a `child`, and the model is directed, or none has. Reading a written file gives
+identical numbers.
 """
 
 from __future__ import annotations

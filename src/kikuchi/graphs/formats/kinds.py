@@ -1,4 +1,4 @@
-"""Kinds of a token, as both scanners give them."""
+"""Kinds of tokens, as returned by both scanners."""
 
 from __future__ import annotations
 
@@ -11,4 +11,4 @@ BAD = 2
 TINY = 3
 """Not zero, but nearer to zero than any double; its value is NaN."""
 HARD = 4
-"""Left by the compiled scanner for Python's `float`; seen by nobody else."""
+"""Left by the compiled scanner for Python's `float`; not used elsewhere."""

@@ -1,4 +1,4 @@
-"""Arrays of unequal pieces: where they lie, how tables are laid out, what is too large."""
+"""Ragged arrays: offsets, table layouts and size limits."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ from kikuchi.core.arrays import Array, Ints
 from kikuchi.graphs.table_shapes import factors_by_shape
 
 _PER_PIECE = 20_000
-_FREE = 10_000_000  # numbers that any file may ask for
+_FREE = 10_000_000  # numbers that any file may require
 _PER_TOKEN = 100  # and how many more for each number that it holds
 
 
 def too_many(count: float, held: int) -> bool:
-    """Whether `count` numbers are more than a file that holds `held` of them can honestly need.
+    """Return whether `count` numbers are more than a file with `held` numbers can plausibly need.
 
-    Sparse tables and default rows may ask for more than they list, but not for any amount: a header
-    must not make us fill the memory.
+    Sparse tables and default rows may need more numbers than they list, but not arbitrarily many: a
+    header alone must not exhaust the memory.
 
     >>> too_many(2.0**20, 100), too_many(1e9, 100)
     (False, True)
@@ -30,7 +30,7 @@ def too_many(count: float, held: int) -> bool:
 
 
 def ragged(starts: Ints, lengths: Ints) -> Ints:
-    """All indices of the pieces `starts[k] .. starts[k] + lengths[k] - 1`, one after the other.
+    """Return the concatenated indices `starts[k] .. starts[k] + lengths[k] - 1`.
 
     >>> ragged(np.array([10, 20]), np.array([2, 3])).tolist()
     [10, 11, 20, 21, 22]
@@ -53,7 +53,8 @@ def text_pieces(values: NDArray[Any], offsets: Ints) -> Iterator[tuple[int, list
 
 
 def table_sizes(cards: NDArray[Any], scopes: NDArray[Any], orders: Ints) -> Array:
-    """Number of table entries of each factor, as floats because it may be beyond all integers.
+    """Return the number of table entries of each factor, as floats because it may overflow
+    integers.
 
     >>> table_sizes(np.array([2, 3]), np.array([0, 0, 1]), np.array([1, 0, 2])).tolist()
     [2.0, 1.0, 6.0]

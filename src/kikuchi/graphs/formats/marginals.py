@@ -1,4 +1,4 @@
-"""Answers as files: marginals as UAI `MAR` or as a table, log Z as UAI `PR`."""
+"""Result files: marginals as UAI `MAR` or as a table, log Z as UAI `PR`."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from kikuchi.graphs.formats.layout import text_pieces
 
 
 class Marginals(Protocol):
-    """What is written: a graph and the marginals of its variables, one after the other."""
+    """Protocol of the written results: a graph and the flat marginals of its variables."""
 
     @property
     def graph(self) -> FactorGraph:
-        """The graph whose variables they are."""
+        """The graph."""
 
     @property
     def flat_marginals(self) -> Array:

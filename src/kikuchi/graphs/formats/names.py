@@ -1,7 +1,7 @@
-"""Names beside model files that cannot hold them: `MODEL.uai.names.json`.
+"""Names of models in formats without names: `MODEL.uai.names.json`.
 
-UAI and .fg files number their variables and states. A model that was learnt from a table has names,
-and the next table must be read with the same names, so they are written beside the model:
+UAI and .fg files number their variables and states. A model learned from a table has names, and
+later tables must be read with the same names, so they are written to a file next to the model:
 
 ```
 {"digest": "sha256:...", "names": ["rain", "sky"], "states": [["no", "yes"], ["clear", "grey"]]}
@@ -104,7 +104,7 @@ def _entries(source: Path) -> list[Entry]:
     content = parse_json(source, read_text(source, FormatError), _MEND)
     found = list(_chain(content))
     if not all(map(_is_entry, found)):
-        what = "found something else than names of variables and of their states"
+        what = "found something other than names of variables and of their states"
         raise FormatError(source, None, what, _MEND)
     return found
 
@@ -126,7 +126,7 @@ def _entry_of_file(model: Path, beside: Path) -> Entry | None:
     try:
         digest = _digest(load(model))
         entry = _matching(_entries(beside), digest) if beside.is_file() else {}
-    except KikuchiError:  # it is about to be replaced: what cannot be read has no names to keep
+    except KikuchiError:  # it is about to be replaced: an unreadable file has no names to preserve
         return None
     if entry is None:
         return None

@@ -1,7 +1,7 @@
-"""Directed models from files of any kind: variables and tables by name, checked when all are read.
+"""Directed models from any file format: variables and tables by name, checked after reading.
 
-A reader of a format adds variables and tables as it meets them; what is wrong with them is said
-once, here, with the place in the file.
+The reader of a format adds variables and tables in file order; all validation errors are raised
+here, with the location in the file.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ def decoded(path: str, data: bytes, what: str) -> str:
 
 @dataclass(frozen=True)
 class NetworkTable:
-    """A conditional table as a file gives it: the child runs fastest, the last parent next."""
+    """A conditional table as given in a file: the child varies fastest, then the last parent."""
 
     child: str
     parents: list[str]
@@ -50,7 +50,7 @@ class NetworkTable:
 
 
 class NetworkReader:
-    """Collects variables and tables of a file, and makes the model of them."""
+    """Collects variables and tables of a file, and builds the model."""
 
     def __init__(self, path: str) -> None:
         self.path = path
@@ -94,7 +94,7 @@ class NetworkReader:
         self.tables[child] = NetworkTable(child, list(parents), numbers, line)
 
     def graph(self) -> FactorGraph:
-        """The model, after all of the file was read."""
+        """Return the model, after the whole file has been read."""
         if not self.states:
             raise self.error(None, "there are no variables", "expected at least one")
         missing = [name for name in self.states if name not in self.tables]

@@ -1,4 +1,4 @@
-"""Bytes of models in and out: plain or gzip, whole or not at all, every failure one line."""
+"""Reading and writing the bytes of models: plain or gzip, atomic, with one-line errors."""
 
 from __future__ import annotations
 
@@ -15,7 +15,9 @@ _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 
 
 def load(path: PathName) -> bytes:
-    """The bytes of a file, decompressed if its name says so, without a byte order mark."""
+    """Return the bytes of a file, decompressed if its name ends in .gz, without a byte order
+    mark.
+    """
     data = read_bytes(path, FormatError)
     if not is_compressed(path) and data.startswith(_GZIP_START):
         raise FormatError(path, None, "found gzip data", "expected text; end the name in .gz")
@@ -23,7 +25,9 @@ def load(path: PathName) -> bytes:
 
 
 def load_stream(file: IO[bytes], name: str) -> bytes:
-    """The bytes of an open file, decompressed if they say so, without a byte order mark."""
+    """Return the bytes of an open file, decompressed if they are gzip data, without a byte order
+    mark.
+    """
     data = read_stream(file, name, packed=False, error=FormatError)
     if data.startswith(_GZIP_START):
         data = read_stream(io.BytesIO(data), name, packed=True, error=FormatError)
@@ -35,8 +39,8 @@ def save(
 ) -> None:
     """Write text atomically as UTF-8, compressed if the name ends in .gz.
 
-    `finished` is called with the digest of the text when all of it is written, and before it takes
-    the place of an older file.
+    `finished` is called with the digest of the text when it is completely written, before it
+    replaces an older file.
     """
     import gzip
 

@@ -1,4 +1,4 @@
-"""`Tokens`: a file as numbers, and the place of each of them in the file.
+"""`Tokens`: a file as numbers, with the location of each in the file.
 
 Both number formats (UAI, libDAI) are words between white space, so one scan turns a file into two
 arrays: the value of every token and its kind. Small files are scanned by Python itself, large ones
@@ -29,7 +29,7 @@ _NUMBER = re.compile(rb"[+-]?(?:[0-9]++\.?[0-9]*+|\.[0-9]++)(?:[eE][+-]?[0-9]++)
 _SPACES = np.isin(np.arange(256), list(b" \t\n\r\v\f"))
 _CHUNK = 1 << 22
 _BYTES_PER_TOKEN = 40  # of values, kinds, places and tables, as measured
-_SHOWN = 30  # characters of a strange token that an error repeats
+_SHOWN = 30  # characters of an invalid token that an error quotes
 
 Walk = Callable[..., Any]
 Describe = Callable[[int], str]
@@ -37,7 +37,7 @@ Describe = Callable[[int], str]
 
 @dataclass(frozen=True)
 class Check:
-    """A test of many tokens: `good[k]`, the token that k is about, and what was expected there."""
+    """A test of many tokens: `good[k]`, the token of index k, and what was expected there."""
 
     good: Mask
     token: Callable[[int], int]
@@ -46,7 +46,7 @@ class Check:
 
 @dataclass(frozen=True, eq=False)
 class Tokens:
-    """Values (NaN where a token is no number) and kinds of all tokens of one file."""
+    """Values (NaN where a token is not a number) and kinds of all tokens of one file."""
 
     path: str
     data: bytes
@@ -57,15 +57,17 @@ class Tokens:
     def __len__(self) -> int:
         return len(self.values)
 
-    # ------------------------------------------------------------------ where and what
+    # ------------------------------------------------------------------ locations
 
     def text(self, token: int) -> str:
-        """The token as it stands in the file."""
+        """Return the token as written in the file."""
         start, end = _span(self.data, token)
         return self.data[start:end].decode("utf-8", "backslashreplace")
 
     def error(self, token: int, expected: str, found: str | None = None) -> FormatError:
-        """The error that names a token and its line; a token after the last is the file's end."""
+        """Return the error for a token and its line; a token after the last is the end of the
+        file.
+        """
         if token >= len(self):
             line = self.data.rstrip().count(b"\n") + 1
             return FormatError(self.path, line, "found the end of the file", f"expected {expected}")
@@ -120,12 +122,12 @@ class Tokens:
         return values
 
     def end(self, token: int, after: str) -> None:
-        """Nothing may follow."""
+        """Raise an error if a token follows."""
         if token < len(self):
             raise self.error(token, f"the end of the file after {after}")
 
     def walk(self, walk: Walk, *arguments: Any) -> Any:
-        """Run a walk of `_walk` over the values, compiled if the file was scanned so."""
+        """Run a pass of `_walk` over the values, compiled if the scanner was compiled."""
         if self.compiled:
             from kikuchi.graphs.kernels import scanner
 
@@ -142,7 +144,7 @@ WEIGHT = "a finite number that is not negative"
 
 
 def is_weight(values: Array) -> Mask:
-    """Which values can be entries of a table.
+    """Return which values can be entries of a table.
 
     >>> is_weight(np.array([0.0, 2.5, -1.0, np.nan, np.inf])).tolist()
     [True, True, False, False, False]
@@ -152,7 +154,7 @@ def is_weight(values: Array) -> Mask:
 
 
 def shown(word: bytes | str) -> str:
-    """A token for an error message: quoted, printable, not too long.
+    """Return a token for an error message: quoted, printable, and shortened.
 
     >>> print(shown(b"a\\x00b"), shown("x" * 100))
     'a\\x00b' 'xxxxxxxxxxxxxxxxxxxxxxxxxxxxxx...'
@@ -169,7 +171,7 @@ def _range_text(low: int, high: int) -> str:
 
 
 def _span(data: bytes, token: int) -> tuple[int, int]:
-    """Where a token begins and ends in the bytes."""
+    """Return where a token begins and ends in the bytes."""
     before = 0
     blank = True
     for offset in range(0, len(data), _CHUNK):

@@ -2,13 +2,14 @@
 
 A file is words between white space: the kind of network, the number of variables, their numbers of
 states, the number of factors, the scope of each factor (its size, then its variables) and then the
-table of each factor (its size, then its entries, the last variable of the scope running fastest).
-In a BAYES network the last variable of each scope is the child. `#` and `//` begin comments.
+table of each factor (its size, then its entries, with the last variable of the scope varying
+fastest). In a BAYES network the last variable of each scope is the child. `#` and `//` begin
+comments.
 
-pyAgrum writes the name of the child as a comment behind each scope, and the parents in the opposite
-order to that of the table: the first runs fastest among them. Of a MARKOV network it writes scopes
-in any order, and the order of the table, the first variable fastest, as a comment behind its size.
-Such files are recognised by these comments, and read as they are meant, with their names.
+pyAgrum writes the name of the child as a comment after each scope, and the parents in reverse
+order: the first varies fastest in the table. For a MARKOV network it writes scopes in any order,
+and the order of the table, first variable fastest, as a comment after its size. Such files are
+recognised by these comments, and read as intended, with their names.
 """
 
 from __future__ import annotations
@@ -62,8 +63,8 @@ def read_uai(path: str, data: bytes, *, compiled: bool | None = None) -> FactorG
 
 
 def _as_agrum_means(path: str, graph: FactorGraph, comments: list[bytes]) -> FactorGraph:
-    """The graph with the parents of each table in opposite order, and names from the comments."""
-    assert graph.children is not None  # the caller has looked
+    """Return the graph with the parents of each table reversed, and the names from the comments."""
+    assert graph.children is not None  # checked by the caller
     scopes = graph.scopes.copy()
     for lo, hi in zip(graph.scope_offsets[:-1], graph.scope_offsets[1:], strict=True):
         scopes[lo : hi - 1] = scopes[lo : hi - 1][::-1].copy()
@@ -76,8 +77,8 @@ def _as_agrum_means(path: str, graph: FactorGraph, comments: list[bytes]) -> Fac
 
 
 def _in_agrum_order(graph: FactorGraph, comments: list[bytes]) -> FactorGraph:
-    """The graph with scopes in the opposite order to that of the comments, if they name the same
-    variables; else they mean something else.
+    """Return the graph with scopes in the reverse order of the comments, if these contain the same
+    variables; other comments have another meaning.
     """
     orders = [[int(v) for v in comment.split(b", ")][::-1] for comment in comments]
     if any(sorted(graph.scope(a)) != sorted(order) for a, order in enumerate(orders)):
@@ -148,9 +149,8 @@ def _read_scopes(tokens: Tokens, first: int, m: int, cards: Array, directed: boo
     starts, sizes = np.empty(capacity, dtype=np.int64), np.empty(capacity)
     variables = np.empty(tokens.capacity(len(tokens), first), dtype=np.uint32)
     seen = np.full(len(cards), -1)
-    good, following, filled = tokens.walk(
-        count_walks.scopes, cards, first, low, starts, sizes, variables, seen
-    )
+    found = count_walks.ScopeLists(starts, sizes, variables, seen)
+    good, following, filled = tokens.walk(count_walks.scopes, cards, first, low, found)
     if good < m:
         _raise_bad_scope(tokens, following, good, m, low, len(cards))
     orders = np.diff(starts, append=following) - 1
@@ -158,7 +158,7 @@ def _read_scopes(tokens: Tokens, first: int, m: int, cards: Array, directed: boo
 
 
 def _raise_bad_scope(tokens: Tokens, token: int, factor: int, m: int, low: int, n: int) -> NoReturn:
-    """Say why the scope that begins at `token` is not good."""
+    """Raise the error for the invalid scope that begins at `token`."""
     order = tokens.whole(token, f"the number of variables of factor {factor} of {m}", low, n)
     scope = tokens.wholes(
         token + 1, order, lambda k: f"variable {k + 1} of factor {factor}", 0, n - 1
@@ -211,12 +211,12 @@ def _check_zero_factors(tokens: Tokens, tables: Array, counts: Ints) -> None:
 
 
 def _raise_bad_table(tokens: Tokens, token: int, factor: int, sizes: Array) -> NoReturn:
-    """Say why the table that begins at `token` is not whole."""
+    """Raise the error for the invalid table that begins at `token`."""
     size = int(min(sizes[factor], _HUGE))
     what = f"the number of entries of factor {factor} of {len(sizes)}"
     tokens.whole(token, what, size, size)
     tokens.weights(token + 1, size, lambda k: f"entry {k} of factor {factor}")
-    raise AssertionError("a table that is whole and good was refused")
+    raise AssertionError("a valid table was rejected")
 
 
 def _children(tokens: Tokens, scopes: _Scopes, n: int) -> U4:

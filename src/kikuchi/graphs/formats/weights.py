@@ -1,10 +1,10 @@
-"""Weights for text: decimal numbers whose logarithms come back as they were.
+"""Weights as text: decimal numbers whose logarithms are reproduced exactly.
 
-Files hold weights, a `FactorGraph` their logarithms. exp and log each lose up to the last bit, so
-the weight to write is searched for: a short decimal nearby, or else a neighbouring double, whose
-logarithm is the stored one to the last bit. Logarithms that came from a file always have one, so
-they come back unchanged, and 0.1 is written as 0.1. Logarithms that no double has as its own are
-moved by less than 1e-15 max(1, |log|), once.
+Files contain weights, a `FactorGraph` their logarithms. exp and log can each change the last bit,
+so the weight to write is searched for: a short decimal nearby, or else a neighbouring double, whose
+logarithm is exactly the stored one. Logarithms that came from a file always have one, so they are
+reproduced, and 0.1 is written as 0.1. Logarithms that are not the logarithm of any double change
+once, by less than 1e-15 max(1, |log|).
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ _ULPS = (0, 1, -1, 2, -2, 3, -3, 4, -4)
 def text_weights(graph: FactorGraph) -> Array:
     """exp(log_constant) prod_a phi_a as tables to write, laid out as `graph.log_tables`.
 
-    The constant goes into the first factor. Factors that are out of the range of doubles are
-    rescaled and what was taken from them is given to the first factors that can hold it.
+    The constant is multiplied into the first factor. Factors outside the range of doubles are
+    rescaled, and the scale is moved to the first factors that can represent it.
 
     >>> graph = FactorGraph([2], [((0,), [0.1, 0.7])])
     >>> text_weights(graph).tolist()
@@ -89,7 +89,7 @@ def _rounded(weights: Array, digits: int) -> Array:
 
 
 def _shifts(graph: FactorGraph) -> Array:
-    """What to add to the logarithms of each factor; sums to `log_constant`."""
+    """Return what to add to the logarithms of each factor; it sums to `log_constant`."""
     if not graph.n_factors:
         return np.zeros(0)
     starts = graph.table_offsets[:-1]
@@ -131,7 +131,7 @@ def with_room_for_constant(graph: FactorGraph) -> FactorGraph:
         return graph
     if not graph.n_variables:
         raise ModelError(
-            f"a model without variables has no factor that could hold its constant "
+            "a model without variables has no factor that could hold its constant "
             f"exp({graph.log_constant:.6g}); add a variable"
         )
     return with_units(graph, np.zeros(1, dtype=np.int64))

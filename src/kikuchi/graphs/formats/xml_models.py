@@ -1,7 +1,7 @@
 """Models in XML: XMLBIF (`.xmlbif`, `.bifxml`, `.xml`) and GeNIe's `.xdsl`.
 
-The parser knows no entities but the five of XML itself: a file that declares its own is refused,
-so that none can grow while it is read, or look elsewhere.
+The parser supports only the five predefined entities of XML: a file that declares its own raises an
+error, which excludes entity expansion and external entities.
 """
 
 from __future__ import annotations
@@ -23,7 +23,9 @@ from kikuchi.graphs.formats.network import NetworkReader, NetworkWriter
 
 _BYTES_PER_LETTER = 40
 _DEEPEST = 100
-_NOT_KEPT = re.compile("[\x00-\x08\x0b-\x1f\ufffe\uffff]")  # by XML, or read as another letter
+_NOT_KEPT = re.compile(
+    "[\x00-\x08\x0b-\x1f\ufffe\uffff]"
+)  # not allowed by XML, or read as another character
 
 
 # ---------------------------------------------------------------------- the parser
@@ -108,7 +110,7 @@ class _Parser:
 
     def _refuse(self, *_: Any) -> int:
         raise FormatError(
-            self.path, self.line, "found an entity of the file's own", "expected none; write it out"
+            self.path, self.line, "found an entity declaration", "expected none; write it out"
         )
 
 
@@ -178,7 +180,7 @@ def xmlbif_text(graph: FactorGraph) -> Iterator[str]:
 
 
 def _require_kept(name: str, *, empty: bool) -> None:
-    """Refuse a name that a reader would find changed, or that no XML can hold."""
+    """Raise an error for a name that a reader would change, or that XML cannot represent."""
     if _NOT_KEPT.search(name) or name != name.strip() or not (name or empty):
         raise ModelError(
             f"the name {name!r} cannot be written in an XMLBIF file; rename it or write .json"
@@ -194,8 +196,8 @@ _AGRUM = re.compile(rb'app="aGrUM|created by pyAgrum')
 def read_xdsl(path: str, data: bytes) -> FactorGraph:
     """Read a model of GeNIe: nodes of kind `cpt` and `deterministic`; `path` is only for errors.
 
-    pyAgrum writes the parents of a node in the opposite order to that of its numbers; its files
-    say who wrote them, and are read as they are meant.
+    pyAgrum writes the parents of a node in the reverse order of its numbers; its files are
+    recognised and read as intended.
 
     >>> text = b'''<smile><nodes><cpt id="c"><state id="h"/><state id="t"/>
     ... <probabilities>0.5 0.5</probabilities></cpt></nodes></smile>'''
@@ -232,14 +234,14 @@ def read_xdsl(path: str, data: bytes) -> FactorGraph:
 
 
 def _determined(reader: NetworkReader, node: Element, name: str) -> Any:
-    """A table of zeros and ones from the state that each joint state of the parents gives."""
+    """Return the 0/1 table of the state determined by each joint state of the parents."""
     states = reader.states[name]
     words = " ".join(node.words("resultingstates")).split()
     rows = []
     for word in words:
         if word not in states:
             expected = f"expected one of {', '.join(states)}"
-            raise reader.error(node.line, f"'{word[:40]}' is no state of '{name}'", expected)
+            raise reader.error(node.line, f"'{word[:40]}' is not a state of '{name}'", expected)
         rows.append([float(word == state) for state in states])
     return np.array(rows).ravel()
 
@@ -247,9 +249,9 @@ def _determined(reader: NetworkReader, node: Element, name: str) -> Any:
 def xdsl_text(graph: FactorGraph) -> Iterator[str]:
     """The text of a directed model for GeNIe, in pieces; names become identifiers where needed.
 
-    pyAgrum refuses a file without the part `extensions`, and takes the parents of a node in the
-    opposite order to GeNIe. So that part, with the names as the model has them, is written only
-    where no node has two parents: no file with such a node can be right for both programs.
+    pyAgrum rejects a file without the element `extensions`, and reads the parents of a node in the
+    reverse order of GeNIe. This element, with the original names, is therefore written only if no
+    node has two parents: no file with such a node is correct for both programs.
     """
     from kikuchi.graphs.formats.directed import parents_first
 
@@ -305,6 +307,6 @@ def warn_of_new_names(what: str, old: list[list[str]], new: list[list[str]]) -> 
         return
     listing = ", ".join(f"{name!r} as {word!r}" for name, word in dict(pairs[:3]).items())
     warn_caller(
-        f"{what} holds identifiers only: {len(pairs)} names of variables or states are written "
+        f"{what} allows identifiers only: {len(pairs)} names of variables or states are written "
         f"differently ({listing}); write .json, .bif or .xmlbif to keep them",
     )

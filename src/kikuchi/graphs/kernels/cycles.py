@@ -9,7 +9,7 @@ from kikuchi.core.compiled import planner
 
 @planner
 def drop_branches(at, around, degree):
-    """Set to 0 the degree of every variable that lies on no cycle because it ends a branch."""
+    """Set to 0 the degree of every variable in a dangling tree, which lies on no cycle."""
     ends = np.empty(len(degree), np.int64)
     count = 0
     for v in range(len(degree)):
@@ -33,8 +33,8 @@ def drop_branches(at, around, degree):
 def list_cycles(at, around, degree, begin, longest, steps, out, marks):
     """Cycles of at most `longest` variables from each start, in rows of `out` padded with -1.
 
-    Starts at variable `begin` and goes on while there is room in `out`. Answers the rows written,
-    the next start, and the steps left: negative where they did not suffice.
+    Starts at variable `begin` and continues until `out` is full. Returns the number of rows, the
+    next start, and the remaining steps: negative if they did not suffice.
     """
     path = np.empty(longest, np.int64)
     place = np.empty(longest, np.int64)

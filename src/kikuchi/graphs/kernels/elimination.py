@@ -1,15 +1,18 @@
 """Compiled loops of variable elimination: primal graph, greedy orders, degeneracy.
 
-Graphs are adjacency lists in one growing pool. Neighbour lists stay sorted; eliminated neighbours
-are left in place until half of a list is dead, so that hubs of large degree cost no more than
-their neighbours do. Weights are whole numbers (fixed-point logarithms), so that sums of them do not
-depend on the order of summation and ties are real ties.
+Graphs are adjacency lists in one growing pool. Neighbour lists are sorted; eliminated neighbours
+stay in a list until half of it is dead, so that hubs of large degree cost no more than their
+neighbours. Weights are integers (fixed-point logarithms), so that their sums do not depend on the
+order of summation and ties are exact.
 """
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import numpy as np
 
+from kikuchi.core.arrays import U4, Ints, Mask
 from kikuchi.core.compiled import planner
 from kikuchi.core.copying import copy_into
 from kikuchi.graphs.kernels.heap import sift
@@ -21,7 +24,8 @@ RULES = ("min-fill", "min-degree", "min-weight")
 def primal_graph(n, scopes, scope_offsets):
     """Sorted neighbour lists (offsets, neighbours) of the graph that joins variables in a factor.
 
-    Walking the variables upwards appends to every list in rising order, so nothing is sorted.
+    Visiting the variables in order appends to every list in increasing order, so no sorting is
+    needed.
     """
     n_factors = len(scope_offsets) - 1
     starts = np.zeros(n + 1, np.int64)
@@ -100,7 +104,9 @@ def breadth_first_levels(offsets, neighbours, start):
 
 @planner
 def degeneracy(offsets, neighbours):
-    """Largest smallest-degree over all subgraphs: no elimination order has a smaller width."""
+    """Return the largest minimum degree of any subgraph: no elimination order has a smaller
+    width.
+    """
     n = len(offsets) - 1
     degree = offsets[1:] - offsets[:-1]
     top = degree.max() if n else 0
@@ -135,7 +141,9 @@ def degeneracy(offsets, neighbours):
 
 @planner
 def triangle_work(offsets, neighbours):
-    """Steps that counting all triangles takes: the sum of the smaller degree over the edges."""
+    """Return the number of steps to count all triangles: the sum of the smaller degree over the
+    edges.
+    """
     work = 0
     for v in range(len(offsets) - 1):
         mine = offsets[v + 1] - offsets[v]
@@ -147,11 +155,11 @@ def triangle_work(offsets, neighbours):
 
 @planner
 def missing_pairs(offsets, neighbours):
-    """For each variable, the pairs of its neighbours that are not joined: its fill."""
+    """Return the fill of each variable: the number of pairs of neighbours that are not joined."""
     n = len(offsets) - 1
     fill = np.empty(n, np.int64)
-    # Edges point to the larger (degree, number): then no list is longer than sqrt(2 edges), and
-    # each triangle is met once, from its smallest corner.
+    # Edges point to the larger (degree, number), so no list is longer than sqrt(2 edges), and
+    # each triangle is visited once, from its smallest corner.
     upper = np.empty(len(neighbours) // 2, np.int64)
     starts = np.zeros(n + 1, np.int64)
     place = 0
@@ -185,7 +193,7 @@ def missing_pairs(offsets, neighbours):
 
 @planner
 def _find(pool, low, high, x):
-    """First place in the sorted pool[low:high] whose entry is not below x."""
+    """Return the first index in the sorted pool[low:high] whose entry is at least x."""
     while low < high:
         middle = (low + high) >> 1
         if pool[middle] < x:
@@ -207,7 +215,9 @@ def _compact(pool, start, length, alive):
 
 @planner
 def _reserve(pool, used, v, starts, lengths, capacities, alive):
-    """Let list v take one more entry: drop the dead, or move the list to the end of the pool."""
+    """Make room for one more entry in list v: remove dead entries, or move the list to the end of
+    the pool.
+    """
     lengths[v] = _compact(pool, starts[v], lengths[v], alive)
     if 4 * lengths[v] <= 3 * capacities[v] and lengths[v] < capacities[v]:
         return pool, used
@@ -222,6 +232,43 @@ def _reserve(pool, used, v, starts, lengths, capacities, alive):
     return pool, used + capacity
 
 
+class PrimalGraph(NamedTuple):
+    """Neighbours of each variable, and the weights of all: units of log2 of their states."""
+
+    offsets: Ints
+    neighbours: U4
+    weights: Ints
+
+
+class Stop(NamedTuple):
+    """When an elimination ends early: at a clique heavier than `weight` once more than `effort`
+    list entries were read, or when the summed sizes of the cliques pass `cost`.
+    """
+
+    weight: int
+    effort: int
+    cost: float
+
+
+class _Lists(NamedTuple):
+    """Neighbour lists of the variables: pool[starts[v]:starts[v] + lengths[v]], some of which are
+    eliminated; the degree and the fill count of each.
+    """
+
+    starts: Ints
+    lengths: Ints
+    degree: Ints
+    alive: Mask
+    fill: Ints
+
+
+class _Touched(NamedTuple):
+    """Variables whose keys have changed, and the step in which each was last among them."""
+
+    variables: Ints
+    stamps: Ints
+
+
 @planner
 def _insert(pool, start, length, x):
     k = start + length
@@ -233,7 +280,7 @@ def _insert(pool, start, length, x):
 
 @planner
 def _count_marked(pool, start, length, alive, mark, stamp, members, count):
-    """How many of the marked members (listed, alive) are in a list; the shorter side is walked."""
+    """Count the marked members (listed, alive) in a list, iterating over the shorter side."""
     found = 0
     if length > 16 * count:
         for k in range(count):
@@ -248,8 +295,11 @@ def _count_marked(pool, start, length, alive, mark, stamp, members, count):
 
 
 @planner
-def _join(pool, a, b, starts, lengths, degree, alive, fill, touched, touch, n_touched, stamp):
-    """Change of the fill counts when the edge a-b is added; common neighbours lose one each."""
+def _join(pool, a, b, lists, touched, n_touched, stamp):
+    """Update the fill counts when the edge a-b is added; common neighbours lose one each."""
+    starts, lengths, degree = lists.starts, lists.lengths, lists.degree
+    alive, fill = lists.alive, lists.fill
+    touch, found = touched.stamps, touched.variables
     i, i_end = starts[a], starts[a] + lengths[a]
     j, j_end = starts[b], starts[b] + lengths[b]
     common = 0
@@ -265,7 +315,7 @@ def _join(pool, a, b, starts, lengths, degree, alive, fill, touched, touch, n_to
                 fill[x] -= 1
                 if touch[x] != stamp:
                     touch[x] = stamp
-                    touched[n_touched] = x
+                    found[n_touched] = x
                     n_touched += 1
             i += 1
             j += 1
@@ -278,29 +328,17 @@ def _join(pool, a, b, starts, lengths, degree, alive, fill, touched, touch, n_to
 
 
 @planner
-def eliminate(
-    offsets,
-    neighbours,
-    weights,
-    initial_fill,
-    rule,
-    tie,
-    levels,
-    stop_weight,
-    stop_effort,
-    stop_cost,
-    unit,
-):
+def eliminate(graph, initial_fill, rule, tie, levels, stop, unit):
     """Eliminate greedily by level, then (fill | degree | weight), then weight, then `tie`.
 
-    With all `levels` zero this is the plain greedy order. Under min-fill a variable whose
-    neighbours are all joined is never made to wait for its level. Stops early at a clique heavier
-    than `stop_weight` once more than `stop_effort` list entries were read, or when the summed
-    sizes of the cliques pass `stop_cost`. `unit` turns weights into powers of two.
+    With all `levels` zero this is the plain greedy order. Under min-fill, a variable whose
+    neighbours are all joined does not wait for its level. `unit` turns weights into powers
+    of two.
 
-    Answers (number eliminated, order, offsets and members of the neighbour sets at elimination,
+    Returns (number eliminated, order, offsets and members of the neighbour sets at elimination,
     heaviest clique, widest clique, summed sizes, effort).
     """
+    offsets, neighbours, weights = graph.offsets, graph.neighbours, graph.weights
     n = len(offsets) - 1
     with_fill = rule == 0
     starts = np.empty(n, np.int64)
@@ -322,7 +360,7 @@ def eliminate(
     first = fill if with_fill else (degree if rule == 1 else weight)
     keys = np.empty((n, 4), np.int64)
     for v in range(n):
-        keys[v, 0], keys[v, 1] = -levels[v], -first[v]  # negative: the smallest goes first
+        keys[v, 0], keys[v, 1] = -levels[v], -first[v]  # negative: the smallest comes first
         keys[v, 2], keys[v, 3] = -weight[v], -np.int64(tie[v])
         if with_fill and fill[v] == 0:
             keys[v, 0] = 0
@@ -333,6 +371,7 @@ def eliminate(
     mark = np.zeros(n, np.int64)
     touch = np.zeros(n, np.int64)
     touched = np.empty(n, np.int64)
+    lists, changed = _Lists(starts, lengths, degree, alive, fill), _Touched(touched, touch)
     nearby = np.empty(n, np.int64)
     order = np.empty(n, np.uint32)
     member_offsets = np.zeros(n + 1, np.int64)
@@ -344,7 +383,7 @@ def eliminate(
         heaviest = max(heaviest, weight[v])
         widest = max(widest, degree[v] + 1)
         cost += 2.0 ** (weight[v] * unit)
-        if (weight[v] > stop_weight and effort > stop_effort) or cost > stop_cost:
+        if (weight[v] > stop.weight and effort > stop.effort) or cost > stop.cost:
             break
         stamp = done + 1
         last = heap[-1]
@@ -398,10 +437,7 @@ def eliminate(
                     if k < high and pool[k] == b:
                         continue
                     if with_fill:
-                        n_touched = _join(
-                            pool, a, b, starts, lengths, degree, alive, fill,
-                            touched, touch, n_touched, stamp,
-                        )  # fmt: skip
+                        n_touched = _join(pool, a, b, lists, changed, n_touched, stamp)
                     effort += lengths[a] + lengths[b]
                     if lengths[a] == capacities[a]:
                         pool, used = _reserve(pool, used, a, starts, lengths, capacities, alive)

@@ -15,7 +15,7 @@ _U0, _U1, _U2 = np.uint64(0), np.uint64(1), np.uint64(2)
 
 @planner
 def _key_of(keys, item):
-    if keys.ndim == 1:  # decided when this is compiled
+    if keys.ndim == 1:  # decided at compile time
         return keys[item]
     return keys[item, 0], keys[item, 1], keys[item, 2], keys[item, 3]
 

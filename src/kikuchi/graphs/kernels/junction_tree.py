@@ -1,4 +1,4 @@
-"""From an elimination order to the maximal cliques and the tree that joins them.
+"""Maximal cliques of an elimination order and the tree that joins them.
 
 Reference: HOJ-I3, TEH-I2.
 """
@@ -12,7 +12,9 @@ from kikuchi.core.compiled import planner
 
 @planner
 def _sorted_neighbours(n, order, offsets, members):
-    """Neighbour sets at elimination, as ranks in rising order; transposed twice, never sorted."""
+    """Return the neighbour sets at elimination, as increasing ranks; transposing twice avoids
+    sorting.
+    """
     rank = np.empty(n, np.int64)
     for i in range(n):
         rank[order[i]] = n - 1 - i
@@ -42,15 +44,15 @@ def _sorted_neighbours(n, order, offsets, members):
 def clique_tree(n, order, offsets, members):
     """Maximal cliques of an elimination, joined in a tree.
 
-    The clique of a step lies inside that of an earlier step u exactly if u's neighbours are that
-    clique; such steps form chains, and each chain is one maximal clique. The next clique is the one
-    that eliminates the first remaining neighbour, which gives running intersection at once.
+    The clique of a step is contained in that of an earlier step u if and only if u's neighbours are
+    that clique; such steps form chains, and each chain is one maximal clique. The next clique is
+    the one that eliminates the first remaining neighbour, which implies running intersection.
 
-    Answers (rank of each variable, clique offsets, clique variables by rising rank, number of
+    Returns (rank of each variable, clique offsets, clique variables by increasing rank, number of
     variables summed out in each clique, parent or -1, clique that sums out each rank).
     """
     rank, ranked = _sorted_neighbours(n, order, offsets, members)
-    inner = np.full(n, -1, np.int64)  # step -> the earlier step whose clique holds its clique
+    inner = np.full(n, -1, np.int64)  # step -> the earlier step whose clique contains its clique
     outer = np.full(n, -1, np.int64)
     for i in range(n):
         d = offsets[i + 1] - offsets[i]
@@ -81,7 +83,7 @@ def clique_tree(n, order, offsets, members):
             place += 1
         j = i
         residual[c] = 0
-        while j >= 0:  # from the last step of the chain to the first: rising rank
+        while j >= 0:  # from the last step of the chain to the first: increasing rank
             clique_vars[place] = n - 1 - j
             home[n - 1 - j] = c
             place += 1

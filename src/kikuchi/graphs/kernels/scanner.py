@@ -1,6 +1,6 @@
 """Compiled scanner for large files: numbers straight from bytes, correctly rounded.
 
-Numba is imported only with this module, and this module only for large files (see `tokens`).
+Only this module imports Numba, and it is imported only for large files (see `tokens`).
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ _TOP_BIT = np.uint64(2**63)
 _FRACTION = np.uint64(2**52 - 1)
 _TWO_52 = np.uint64(2**52)
 _TWO_53 = np.uint64(2**53)
-_NINETEEN_DIGITS = 19  # the most that fit in 64 bits whatever they are
+_NINETEEN_DIGITS = 19  # the number of digits that always fit into 64 bits
 _FAR = 100_000  # larger exponents are left to Python's own float
 
 
@@ -64,12 +64,12 @@ def _product_high(a, b):
 
 @njit(cache=True, error_model="numpy")
 def nearest_double(digits, power, high, low, exponents):
-    """Bits of the double nearest to digits * 10**power; 0 where this cannot decide.
+    """Return the bits of the double nearest to digits * 10**power; 0 if undecided.
 
     `digits` (not 0), shifted until its top bit is set, times the 128-bit power gives 128 bits C of
     which the true product lies in [C, C + 2): one unit is lost with the low part of the product and
     less than one with the power. The rounding to 53 bits is certain unless half a unit of the 53rd
-    bit lies in that interval. Then, and outside the normal doubles, the answer is 0.
+    bit lies in that interval. Then, and outside the normal doubles, the result is 0.
     """
     if power < MIN_POWER or power > MAX_POWER:
         return _0
@@ -136,10 +136,10 @@ def _is_sign(byte):
 
 @njit(cache=True, error_model="numpy", inline="always")
 def _read_digits(text, place, digits, kept, cut, fraction):
-    """Read digits on from `place`; `fraction` is 1 behind the decimal point and 0 before it.
+    """Read digits from `place` on; `fraction` is 1 after the decimal point and 0 before it.
 
-    `digits` holds the first `kept` significant digits, at most nineteen; `cut` says that a digit
-    other than 0 was left out. Answers (place, digits, kept, cut, change of the power of ten).
+    `digits` contains the first `kept` significant digits, at most nineteen; `cut` is set if a
+    nonzero digit was omitted. Returns (place, digits, kept, cut, change of the power of ten).
     """
     size = np.uintp(len(text))
     power = 0
@@ -161,7 +161,7 @@ def _read_digits(text, place, digits, kept, cut, fraction):
 def _read_exponent(text, place):
     """The exponent written from `place` on, as (place, exponent, whether it has digits).
 
-    Exponents beyond _FAR are not counted to the end: they answer _FAR with their sign.
+    For exponents beyond _FAR the result is _FAR with their sign.
     """
     size = np.uintp(len(text))
     negative = False
@@ -182,7 +182,7 @@ def _read_exponent(text, place):
 def scan(text, values, bits, kinds, high, low, exponents, exact):
     """Value and kind of every token; `bits` is the same memory as `values`.
 
-    Tokens that `nearest_double` cannot decide get the kind HARD; answers how many there are.
+    Tokens that `nearest_double` cannot decide get the kind HARD; returns their number.
     """
     size = np.uintp(len(text))
     place = _0
@@ -239,7 +239,7 @@ def scan(text, values, bits, kinds, high, low, exponents, exact):
 
 @njit(cache=True, error_model="numpy")
 def spans_of_kind(text, kinds, kind, starts, ends):
-    """Where the tokens of one kind begin and end in the bytes."""
+    """Return where the tokens of one kind begin and end in the bytes."""
     size = len(text)
     place = 0
     found = 0

@@ -1,5 +1,5 @@
-"""Region graphs: which sets of variables share a belief, and how often each counts.
+"""Region graphs: sets of variables with a joint belief, and their counting numbers.
 
 `RegionGraph` itself, its builders by name (`faces`, `loops`, `blocks`, `junction-tree`, ...), and
-the tests of what makes a choice of regions sound.
+tests of the quality of a choice of regions.
 """

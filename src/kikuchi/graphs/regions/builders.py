@@ -1,6 +1,6 @@
 """Region graphs by name: `region_graph(graph, "faces")`.
 
-The one place that reads the texts of the option `regions=`; `REGION_TEXTS` says what each means.
+Specification strings of the option `regions=` are parsed here; `REGION_TEXTS` describes them.
 
 Reference: LIU-I10, LIU-I11, LIU-I12, TEH-M27.
 """
@@ -17,10 +17,8 @@ from kikuchi.core.budget import Budget, limits
 from kikuchi.core.errors import BudgetError, FormatError, MethodError, ModelError, suggestion
 from kikuchi.core.files import parse_json, read_text
 from kikuchi.core.text import is_whole
-from kikuchi.graphs.checks import check_graph
-from kikuchi.graphs.conditioned import Conditioned
 from kikuchi.graphs.elimination import eliminate
-from kikuchi.graphs.factor_graph import FactorGraph, Variable
+from kikuchi.graphs.factor_graph import Conditioned, FactorGraph, Variable, check_graph
 from kikuchi.graphs.junction_tree import junction_tree
 from kikuchi.graphs.regions import cycles
 from kikuchi.graphs.regions.hubs import hub_roots, strong_hubs
@@ -38,8 +36,8 @@ from kikuchi.graphs.regions.robustness import (
 from kikuchi.graphs.shapes import grid_shape
 
 REGION_TEXTS: dict[str, str] = {
-    "auto": "loops:4 on sparse graphs, independent ones if all harm; a star on complete ones, "
-    "else bethe",
+    "auto": "loops:4 on sparse graphs, independent loops if all of them are harmful; a star on "
+    "complete graphs, else bethe",
     "bethe": "one region per factor and one per variable: belief propagation",
     "blocks:RxC": "all windows of R by C variables on a grid, such as blocks:3x3",
     "buckets:K": "mini-buckets of at most K variables and all their intersections",
@@ -56,9 +54,9 @@ REGION_TEXTS: dict[str, str] = {
     "star[:ROOT]": "triangles at one variable",
     "tree-robust": "faces if planar, star if complete, else both kinds and further cycles",
 }
-"""What `region_graph` understands, each with a few words."""
+"""The specification strings of `region_graph`, each with a short description."""
 
-_MOST_STATES = 2**12  # cycles with more states are cut; a fan of pieces costs far less
+_MOST_STATES = 2**12  # longer cycles are cut; a fan of pieces costs far less
 _MOST_OUTER_STATES = 2**16
 _SPARSE = 3  # edges for each variable: no planar graph has more
 _AUTO_STEPS = 100_000
@@ -74,15 +72,15 @@ def region_graph(
     memory: int | str | None = None,
     reduced: Conditioned | None = None,
 ) -> RegionGraph:
-    """The region graph that a text of `REGION_TEXTS` asks for.
+    """Return the region graph of a specification string of `REGION_TEXTS`.
 
-    Factors that fit in no root become roots of their own. With a `budget`, or a limit of `memory`
-    in bytes or as "2GB", regions whose tables would not fit are refused; nothing of their size is
-    allocated here. If `graph` is what evidence left of another one, pass that as `reduced`:
-    variables in the text are then those of the original, and observed ones are dropped from the
-    roots.
+    Factors contained in no root become additional roots. With a `budget`, or a limit of `memory` in
+    bytes or as "2GB", regions whose tables would not fit raise an error before anything of their
+    size is allocated. If `graph` is the result of reducing another graph by evidence, pass that as
+    `reduced`: variables in the specification then refer to the original graph, and observed ones
+    are removed from the roots.
 
-    `text` is one of these texts, such as "faces" or "loops:4".
+    `text` is a specification string such as "faces" or "loops:4".
 
     >>> from kikuchi.graphs.generators import grid
     >>> print(region_graph(grid(3, 3), "faces").describe())
@@ -113,9 +111,10 @@ def region_graph(
 
 
 def _auto(graph: FactorGraph, *_: object) -> RegionGraph:
-    """Short loops where they are few; on dense graphs they overlap so often that they harm.
+    """Choose short loops if they are few; on dense graphs they overlap so often that they are
+    harmful.
 
-    Where the test of robustness speaks against all of them, those that are independent.
+    If they fail the test of robustness, choose independent ones.
     """
     loops = _few_short_loops(graph)
     if loops is not None:
@@ -128,7 +127,7 @@ def _auto(graph: FactorGraph, *_: object) -> RegionGraph:
 
 
 def _few_short_loops(graph: FactorGraph) -> list[cycles.Cycle] | None:
-    """Cycles of at most 4 variables, or None where they are more than the edges."""
+    """Return the cycles of at most 4 variables, or None if there are more than edges."""
     pairs = graph.pairs()
     most = len(pairs)
     if most > _SPARSE * graph.n_variables:
@@ -190,7 +189,7 @@ def _faces_outer(graph: FactorGraph, *_: object) -> RegionGraph:
     cut = 0
     for cycle in faces:
         pieces = cycles.cut_cycle(cycle, graph.cardinalities.tolist(), _MOST_OUTER_STATES)
-        # Only its own edges: over the same variables, the outer face is not all of the graph.
+        # Only its own edges: the outer face does not contain all edges between its variables.
         along = cycles.edges_of_cycle(cycle)
         roots += [index.region(piece, along) for piece in pieces]
         cut += len(pieces) > 1
@@ -205,14 +204,14 @@ def _face_cycles(graph: FactorGraph, *, outer: bool) -> tuple[list[cycles.Cycle]
     periodic = len(graph.pairs()) == 2 * rows * cols
     faces = cycles.grid_faces(rows, cols, periodic=periodic)
     if periodic:
-        return faces, f"all faces of a periodic {rows} by {cols} grid, which has no outer one"
+        return faces, f"all faces of a periodic {rows} by {cols} grid, which has no outer face"
     if outer:
         return [*faces, cycles.grid_border(rows, cols)], f"all faces of a {rows} by {cols} grid"
     return faces, f"faces of a {rows} by {cols} grid: a tree-robust cycle basis"
 
 
 def _blocks(graph: FactorGraph, argument: str, reduced: Conditioned | None = None) -> RegionGraph:
-    """Sliding windows on the grid that the model was before evidence, as roots."""
+    """Return sliding windows on the grid before evidence, as roots."""
     whole = graph if reduced is None else reduced.original
     shape = grid_shape(whole)
     if shape is None:
@@ -239,8 +238,8 @@ def _block_sides(argument: str, rows: int, cols: int) -> tuple[int, int]:
     high, wide = (int(word) for word in words)
     if not 1 <= high <= rows or not 1 <= wide <= cols:
         raise MethodError(
-            f"regions 'blocks:{argument}': the grid has {rows} by {cols} variables; "
-            "give sides from 1 up to these"
+            f"regions 'blocks:{argument}': the grid has {rows} by {cols} variables; give window "
+            "sizes between 1 and these"
         )
     return high, wide
 
@@ -267,10 +266,11 @@ def _loops(graph: FactorGraph, argument: str, *_: object) -> RegionGraph:
 
 
 def _against_cycles(graph: FactorGraph, loops: Sequence[cycles.Cycle]) -> str:
-    """Why cycles as regions may harm: not tree-robust; empty where nothing is known.
+    """Return why cycles may be harmful as regions: not tree-robust; an empty string if nothing is
+    known.
 
-    More cycles than a basis has never are. Fewer are tested with random spanning trees where the
-    graph is connected and has at most 500 pairs; faces of grids need no test.
+    More cycles than a basis are never tree-robust. Otherwise they are tested with random spanning
+    trees if the graph is connected and has at most 500 pairs; faces of grids need no test.
     """
     pairs = graph.pairs()
     rank = cycles.n_independent(graph.n_variables, pairs)
@@ -289,7 +289,9 @@ def _against_cycles(graph: FactorGraph, loops: Sequence[cycles.Cycle]) -> str:
         return ""
     else:
         found = f"these {_counted(len(loops), 'cycle')}"
-    return f"{found} are not tree-robust and may do harm: compare with regions=cycles, or with bp"
+    return (
+        f"{found} are not tree-robust and may be harmful: compare with regions=cycles, or with bp"
+    )
 
 
 def _cycles(graph: FactorGraph, *_: object) -> RegionGraph:
@@ -409,7 +411,7 @@ def _is_variable(value: object) -> bool:
 def robustness(graph: FactorGraph, text: str) -> TreeRobustness | None:
     """Whether the cycles of `cycles`, `faces` or `star` are tree-robust, if it is small.
 
-    None for other texts, and for models that have over 500 pairs or are not connected.
+    Returns None for other specifications, and for models with over 500 pairs or not connected.
 
     >>> from kikuchi.graphs.generators import grid
     >>> print(robustness(grid(3, 3), "faces"))
@@ -460,12 +462,12 @@ def _is_forest(graph: FactorGraph) -> bool:
 
 
 def _by_degree(neighbours: cycles.Neighbours) -> list[int]:
-    """Variables with many neighbours first."""
+    """Return the variables by decreasing number of neighbours."""
     return sorted(range(len(neighbours)), key=lambda v: (-len(neighbours[v]), v))
 
 
 def _star_root(graph: FactorGraph, word: str, reduced: Conditioned | None) -> int:
-    """The variable that a word means: by name if there is such a one, else by number."""
+    """Return the variable of a word: by name if there is such a name, else by number."""
     named = graph if reduced is None else reduced.original
     known = named.names is not None and word in named.names
     v = named.index(int(word) if not known and is_whole(word) else word)

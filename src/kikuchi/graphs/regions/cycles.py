@@ -89,7 +89,7 @@ class FactorIndex:
     def cycle(self, cycle: Sequence[int]) -> Region:
         """The region of a cycle with the factors of its own variables and edges only."""
         if len(set(cycle)) < max(len(cycle), 3):
-            raise ModelError(f"{tuple(cycle)} is no cycle: it needs three different variables")
+            raise ModelError(f"{tuple(cycle)} is not a cycle: it needs three different variables")
         return self.region(cycle, edges_of_cycle(cycle))
 
     def _pairs(self, factor: int) -> set[Edge]:
@@ -100,7 +100,7 @@ class FactorIndex:
 
 
 def grid_faces(rows: int, cols: int, *, periodic: bool = False) -> list[Cycle]:
-    """Unit squares of a grid numbered row by row, each in cyclic order.
+    """Return the unit squares of a grid numbered row by row, each in cyclic order.
 
     >>> grid_faces(2, 3)
     [(0, 1, 4, 3), (1, 2, 5, 4)]
@@ -128,7 +128,7 @@ def grid_windows(
 ) -> list[tuple[int, ...]]:
     """All windows of `high` by `wide` variables of a grid numbered row by row.
 
-    On a periodic grid they go round the border, each set of variables once.
+    On a periodic grid they wrap around, with each set of variables once.
 
     >>> grid_windows(2, 3, 2, 2)
     [(0, 1, 3, 4), (1, 2, 4, 5)]
@@ -144,9 +144,9 @@ def grid_windows(
 def planar_faces(edges: Sequence[Edge], *, outer: bool = False) -> list[Cycle] | None:
     """Faces of a planar embedding of each two-connected part, or None if there is no embedding.
 
-    Faces of two-connected graphs are simple cycles; bridges lie in none. The longest face of each
-    part is taken for its outer one and left out unless `outer` is set (theorem 2: what is
-    left is a tree-robust basis).
+    Faces of two-connected graphs are simple cycles; bridges belong to none. The longest face of
+    each part is treated as the outer one and omitted unless `outer` is set (theorem 2: the others
+    are a tree-robust basis).
 
     >>> planar_faces([(0, 1), (1, 2), (0, 2), (2, 3)])
     [(0, 2, 1)]
@@ -185,7 +185,7 @@ def short_cycles(
 ) -> list[Cycle]:
     """Every simple cycle of at most `longest` variables once, from its smallest variable.
 
-    Refuses after as many `steps`; variables that hang on one edge only cost none.
+    Raises an error after this many `steps`; variables in dangling trees need none.
 
     >>> short_cycles(4, [(0, 1), (1, 2), (2, 3), (0, 3), (0, 2)], 3)
     [(0, 1, 2), (0, 2, 3)]
@@ -197,7 +197,7 @@ def short_cycles(
 def _cycle_blocks(
     n: int, edges: Sequence[Edge] | Ints | U4, longest: int, steps: int
 ) -> Iterator[NDArray[np.int64]]:
-    """The cycles of `short_cycles` as rows padded with -1, some at a time."""
+    """Yield the cycles of `short_cycles` in blocks of rows padded with -1."""
     from kikuchi.graphs.kernels import cycles as kernels
 
     pairs = np.asarray(edges, dtype=np.int64).reshape(-1, 2)
@@ -231,9 +231,9 @@ def loops(
     most: int | None = None,
     steps: int = MOST_STEPS,
 ) -> list[Cycle]:
-    """The different sets of variables of all cycles of at most `longest` variables, sorted.
+    """Return the distinct sets of variables of all cycles of at most `longest` variables, sorted.
 
-    Refuses beyond `most` of them (`MOST_CYCLES`), or after as many `steps`.
+    Raises an error for more than `most` of them (`MOST_CYCLES`), or after this many `steps`.
 
     >>> loops(4, [(0, 1), (1, 2), (2, 3), (0, 3), (0, 2)], 4)
     [(0, 1, 2), (0, 1, 2, 3), (0, 2, 3)]
@@ -275,9 +275,9 @@ def star_triangles(neighbours: Neighbours, root: int) -> list[Cycle]:
 def minimum_cycle_basis(n: int, edges: Sequence[Edge], *, seed: int = 0) -> list[Cycle]:
     """A basis of the cycle space with the smallest total length (definition 9).
 
-    Horton's candidates, two shortest paths from a variable that are joined by an edge, are sorted
-    by length and kept while independent over GF(2). Random weights far below 1 make shortest paths
-    unique, as the candidates need. They are made for small balls first: where all cycles are short
+    Horton's candidates, two shortest paths from a variable joined by an edge, are sorted by length
+    and added if independent over GF(2). Small random weights make shortest paths unique, as
+    required for the candidates. Candidates from small balls come first: if all cycles are short,
     the work is linear in the graph.
 
     >>> sorted(map(sorted, minimum_cycle_basis(4, [(0, 1), (1, 2), (2, 3), (0, 3), (0, 2)])))
@@ -315,7 +315,7 @@ def n_independent(n: int, edges: Sequence[Edge] | Ints | U4) -> int:
 
 
 def independent_cycles(neighbours: Neighbours, loops: Iterable[Cycle]) -> list[Cycle]:
-    """Cycles of which none is a sum of others, the shortest taken first.
+    """Return linearly independent cycles, chosen greedily from the shortest.
 
     >>> square = neighbour_sets(4, [(0, 1), (1, 2), (2, 3), (0, 3), (0, 2)])
     >>> independent_cycles(square, [(0, 1, 2), (0, 2, 3), (0, 1, 2, 3)])
@@ -327,7 +327,7 @@ def independent_cycles(neighbours: Neighbours, loops: Iterable[Cycle]) -> list[C
 
 
 def _chord_bits(n: int, neighbours: Neighbours) -> dict[Edge, int]:
-    """One bit for each edge outside a spanning forest: they tell cycles of the graph apart."""
+    """Return one bit for each edge outside a spanning forest; these bits identify cycles."""
     seen = [False] * n
     forest: set[Edge] = set()
     for start in range(n):
@@ -352,7 +352,9 @@ def sum_of_bits(cycle: Cycle, bits: dict[Edge, int]) -> int:
 
 
 def _is_independent(vector: int, basis: dict[int, int]) -> bool:
-    """Reduce by the basis and add what is left to it; false if nothing is left."""
+    """Reduce by the basis and add a nonzero remainder to it; return False if the remainder is
+    zero.
+    """
     while vector:
         top = vector.bit_length()
         if top not in basis:
@@ -365,7 +367,9 @@ def _is_independent(vector: int, basis: dict[int, int]) -> bool:
 def _horton_cycles(
     neighbours: Neighbours, weights: dict[Edge, float], radius: int, longer_than: int
 ) -> list[Cycle]:
-    """Candidates of more than `longer_than` and at most 2 radius + 1 variables, shortest first."""
+    """Return the candidates of more than `longer_than` and at most 2 radius + 1 variables, shortest
+    first.
+    """
     candidates: dict[frozenset[Edge], tuple[int, float, Cycle]] = {}
     steps = 0
     for root in range(len(neighbours)):
@@ -410,7 +414,9 @@ def _ball(
 
 
 def _joined_paths(parent: dict[int, int], i: int, j: int) -> Cycle | None:
-    """The paths from the root to i and j with the edge (i, j), if they meet at the root only."""
+    """Return the paths from the root to i and j with the edge (i, j), if they meet only at the
+    root.
+    """
     left, right = [i], [j]
     while parent[left[-1]] != left[-1]:
         left.append(parent[left[-1]])
@@ -427,11 +433,12 @@ def _joined_paths(parent: dict[int, int], i: int, j: int) -> Cycle | None:
 def cut_cycle(
     cycle: Cycle, cardinalities: Sequence[int], most_states: int
 ) -> list[tuple[int, ...]]:
-    """Paths that start at one variable, so that no region has too many states (gap d).
+    """Cut a cycle into paths that start at one variable, so that no region has too many states (gap
+    d).
 
-    Cycles of up to four variables stay whole. The chords between pieces become regions too; as
-    long as other regions meet the cycle in single edges, the approximation stays the same, because
-    a cycle's distribution of largest entropy with given edges is a fan of triangles.
+    Cycles of up to four variables are not cut. The chords between pieces also become regions. If
+    other regions intersect the cycle only in single edges, the approximation is unchanged, because
+    the maximum-entropy distribution of a cycle with given edge marginals is a fan of triangles.
 
     >>> cut_cycle((0, 1, 2, 3, 4, 5), [2] * 6, 16)
     [(0, 1, 2, 3), (0, 3, 4, 5)]

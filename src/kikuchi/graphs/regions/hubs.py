@@ -9,11 +9,11 @@ from kikuchi.graphs.factor_graph import FactorGraph
 from kikuchi.graphs.regions import sets
 from kikuchi.graphs.regions.sets import SetFamily
 
-_HARD = 10.0  # what a forbidden state counts as below the lowest log-weight of its table
+_HARD = 10.0  # distance of a forbidden state below the lowest log-weight of its table
 
 
 def hub_roots(graph: FactorGraph, hubs: list[int]) -> list[tuple[int, ...]]:
-    """The scope of each factor with the hubs added, those inside others left out.
+    """Return the scope of each factor with the hubs added, without those contained in others.
 
     >>> path = FactorGraph([2] * 4, [((i, i + 1), np.ones(4)) for i in range(3)])
     >>> hub_roots(path, [0])
@@ -26,11 +26,12 @@ def hub_roots(graph: FactorGraph, hubs: list[int]) -> list[tuple[int, ...]]:
 
 
 def strong_hubs(graph: FactorGraph, count: int) -> list[int]:
-    """The variables with the strongest couplings to those not chosen before, strongest first.
+    """Return the variables with the strongest couplings to variables not chosen before, strongest
+    first.
 
-    What makes belief propagation fail are strong couplings around cycles; a variable that is known
-    passes nothing on. The sum of coupling strengths at a variable is a cheap measure of how
-    much is gained by knowing it.
+    Belief propagation fails because of strong couplings around cycles, and an observed variable
+    blocks messages. The sum of coupling strengths at a variable is a cheap measure of the gain from
+    clamping it.
 
     >>> pairs = [((0, 1), 1.0), ((1, 2), 3.0), ((2, 3), 0.5)]
     >>> tables = [(scope, np.exp([[j, -j], [-j, j]])) for scope, j in pairs]
@@ -57,9 +58,9 @@ def strong_hubs(graph: FactorGraph, count: int) -> list[int]:
 
 
 def coupling_strength(graph: FactorGraph, factor: int) -> float:
-    """How much of a log-table is not a sum of functions of single variables, as a deviation.
+    """Return the deviation of a log-table from the nearest sum of functions of single variables.
 
-    For an Ising coupling J s_i s_j it is |J|. Forbidden states count as rare ones.
+    For an Ising coupling J s_i s_j it is |J|. Forbidden states are treated as rare ones.
     """
     table = graph.log_table(factor)
     if table.ndim < 2:

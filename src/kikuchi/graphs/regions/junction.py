@@ -24,11 +24,11 @@ _MOST_OVERLAPS = 10_000_000
 
 
 def spanning_tree_separators(cliques: SetFamily) -> list[Separator]:
-    """Separators by one maximum spanning tree for each variable (Aji and McEliece).
+    """Return separators from one maximum spanning tree for each variable (Aji and McEliece).
 
     The tree of variable i spans the cliques with i, heavy overlaps first; cliques c and d get the
-    variables whose trees use the edge (c, d) as separator. All trees break ties alike, so that
-    cliques which can be joined to a junction tree are.
+    variables whose trees use the edge (c, d) as separator. All trees break ties in the same way, so
+    that cliques that admit a junction tree are joined to one.
 
     >>> spanning_tree_separators(SetFamily.of([(0, 1), (1, 2), (0, 2)], 3))
     [(0, 1, (1,)), (0, 2, (0,)), (1, 2, (2,))]
@@ -78,10 +78,10 @@ def _heavy_overlaps_first(cliques: SetFamily) -> Iterable[tuple[int, int]]:
 def mini_buckets(graph: FactorGraph, most: int) -> tuple[list[Clique], list[Separator], str]:
     """A junction graph of mini-buckets of at most `most` variables (Dechter, Kask and Mateescu).
 
-    Variables are eliminated as for a junction tree, but what meets in the bucket of a variable is
-    split into parts of at most `most` variables (or one factor, if that has more). A part hands all
-    but that variable to a part of a later bucket; parts of one bucket are joined by the variable
-    alone. Where nothing had to be split this is a junction tree.
+    Variables are eliminated as for a junction tree, but the bucket of a variable is split into
+    parts of at most `most` variables (or one factor, if that has more). A part passes all its
+    variables except the eliminated one to a part of a later bucket; parts of one bucket are joined
+    by the eliminated variable only. If no bucket is split, this is a junction tree.
 
     >>> square = FactorGraph([2] * 4, [((i, (i + 1) % 4), np.ones(4)) for i in range(4)])
     >>> mini_buckets(square, 2)[:2]
@@ -102,7 +102,7 @@ def mini_buckets(graph: FactorGraph, most: int) -> tuple[list[Clique], list[Sepa
 
 
 class _Buckets:
-    """Scopes and messages that wait in the bucket of their first variable, and the parts made."""
+    """Scopes and messages in the bucket of their first variable, and the parts created."""
 
     def __init__(self, graph: FactorGraph, order: list[int], most: int) -> None:
         self.most = most
@@ -117,7 +117,9 @@ class _Buckets:
         self.waiting[min(scope, key=self.step.__getitem__)].append((scope, sender))
 
     def eliminate(self, v: int) -> bool:
-        """Split the bucket of a variable and pass on the rest of each part; was it split?"""
+        """Split the bucket of a variable and pass on the rest of each part; return whether it was
+        split.
+        """
         first = len(self.parts)
         for scope, sender in sorted(self.waiting[v], key=lambda item: -len(item[0])):
             part = self._part_for(scope, first)
@@ -135,7 +137,9 @@ class _Buckets:
         return len(self.parts) > first + 1
 
     def _part_for(self, scope: frozenset[int], first: int) -> int:
-        """The part of the bucket that can take a scope and shares most with it, or a new part."""
+        """Return the part of the bucket that has room for a scope and shares most with it, or a new
+        part.
+        """
         fits = [
             (-len(scope & self.parts[k]), k)
             for k in range(first, len(self.parts))
@@ -147,7 +151,7 @@ class _Buckets:
         return len(self.parts) - 1
 
     def contracted(self) -> tuple[list[Clique], list[Separator]]:
-        """Parts and joins once parts that lie inside a neighbour have been put into it."""
+        """Return parts and joins after merging parts that are contained in a neighbour."""
         into = list(range(len(self.parts)))
 
         def home(k: int) -> int:
@@ -158,7 +162,9 @@ class _Buckets:
         separators: list[Separator] = []
         for one, other, shared in self.joins:
             if len(shared) == len(self.parts[other]) and home(other) == other:
-                into[other] = home(one)  # a later part is all of what an earlier one hands on
+                into[other] = home(
+                    one
+                )  # a later part equals the variables passed on by an earlier one
             else:
                 separators.append((one, other, shared))
         alive = [k for k in range(len(into)) if into[k] == k]
@@ -176,11 +182,10 @@ def grown_cliques(graph: FactorGraph, most: int) -> tuple[list[Clique], str]:
 
     They start as the scopes and grow one variable at a time inside the cliques of a junction tree,
     along edges of the pair graph where that is possible.
-    Without data there is no mutual information to gain, so a pair of variables that comes together
-    for the first time is worth one more than their common neighbours: paths of length two are what
-    makes them dependent. Without gain the smallest clique grows. Once `most` reaches the junction
-    tree's own size the answer is the junction tree's cliques. Where no junction tree can be had,
-    cliques grow along edges only.
+    Without data there is no mutual information to gain, so the gain of a new pair of variables is
+    one plus the number of their common neighbours, since paths of length two make them dependent.
+    Without gain the smallest clique grows. If `most` is at least the size of the junction tree's
+    cliques, these are the result. If there is no junction tree, cliques grow along edges only.
     """
     elimination = eliminate(graph)
     limits = junction_tree(elimination).cliques if elimination.complete else None
@@ -230,7 +235,9 @@ class _GreedyCliques:
         return min(options, default=None)
 
     def _candidates(self, clique: frozenset[int]) -> set[int]:
-        """Variables next to the clique that fit in its limits; if none, all that fit."""
+        """Return neighbours of the clique that fit within its limits; if there are none, all
+        variables that fit.
+        """
         near = set().union(*(self.neighbours[v] for v in clique)) - clique
         if self.limits is None:
             return near
@@ -262,12 +269,11 @@ def grow_greedily(
     best: Callable[[int], tuple[Any, ...] | None],
     grow: Callable[[int, int], int],
 ) -> None:
-    """Extend cliques by a variable each, the greatest gain first, until none can grow.
+    """Extend cliques by one variable at a time, largest gain first, until none can grow.
 
-    `best` answers the best extension of a clique that is alive: an order of preference, the clique
-    and the variable. `grow` carries it out on `cliques` and answers the number of the new clique.
-    Gains may only fall, so that an extension that is still as good as when it was queued is the
-    best of all.
+    `best` returns the best extension of a clique that is alive: a sort key, the clique and the
+    variable. `grow` applies it to `cliques` and returns the number of the new clique. Gains must
+    not increase, so an extension whose gain has not changed since it was queued is the best of all.
     """
     queue = [extension for k in cliques if (extension := best(k)) is not None]
     heapq.heapify(queue)

@@ -1,4 +1,4 @@
-"""What a `RegionGraph` is made of: regions as sets, the factors inside them, order and counting.
+"""Parts of a `RegionGraph`: regions as sets, their factors, their order and counting numbers.
 
 Reference: LIU-I10, LIU-I11, LIU-M9.
 """
@@ -18,12 +18,12 @@ from kikuchi.graphs.factor_graph import FactorGraph, Variable
 from kikuchi.graphs.regions import sets
 from kikuchi.graphs.regions.sets import SetFamily
 
-_ROOTS_AT_ONCE = 2**12  # that are checked between two looks at the clock
+_ROOTS_AT_ONCE = 2**12  # that are checked between two checks of the clock
 
 
 @dataclass(frozen=True)
 class Region:
-    """A set of variables (rising) and a set of factors (rising) inside them.
+    """A sorted set of variables and a sorted set of factors over them.
 
     The factors belong to the identity of a region: two regions over the same variables may differ.
     """
@@ -32,7 +32,7 @@ class Region:
     factors: tuple[int, ...]
 
     def contains(self, other: Region) -> bool:
-        """True when `other` is a subset, of variables and of factors.
+        """Return whether `other` is a subset, of variables and of factors.
 
         >>> Region((0, 1), (0,)).contains(Region((1,), ()))
         True
@@ -63,7 +63,7 @@ def sorted_roots(
         except ModelError as error:
             raise ModelError(f"root {number}: {error}") from None
         if not members:
-            raise ModelError(f"root {number} has no variables; leave it out")
+            raise ModelError(f"root {number} has no variables; remove it")
         full.append(members)
         if number % _ROOTS_AT_ONCE == 0:
             require_time("checking the roots", "use bp")
@@ -84,10 +84,10 @@ def members_of(graph: FactorGraph, regions: Sequence[Region]) -> list[tuple[int,
             if not inside.issuperset(graph.scope(a)):
                 raise ModelError(
                     f"the region of variables {region.variables} holds factor {a}, whose scope "
-                    f"{graph.scope(a)} is not inside; add the variables or leave the factor out"
+                    f"{graph.scope(a)} is not inside; add the variables or remove the factor"
                 )
         if not inside:
-            raise ModelError("a region has no variables; leave it out")
+            raise ModelError("a region has no variables; remove it")
         members.append((*inside, *(n + a for a in set(region.factors))))
     return members
 
@@ -125,7 +125,9 @@ def uncovered(graph: FactorGraph, plain: SetFamily, fixed: SetFamily) -> list[tu
 
 
 def homes_of_factors(graph: FactorGraph, cliques: SetFamily) -> Mapping[int, list[int]]:
-    """Factors of each clique when every factor goes to the first of the smallest that hold it."""
+    """Return the factors of each clique, with every factor assigned to the first of the smallest
+    cliques that contain it.
+    """
     factors, regions = sets.subset_pairs(_scopes(graph), cliques)
     order = np.lexsort((regions, cliques.sizes[regions], factors))
     homed, first = np.unique(factors[order], return_index=True)
@@ -148,7 +150,9 @@ def grouped(rows: Ints, cols: Ints, count: int) -> SetFamily:
 
 
 def roots_then_large_first(family: SetFamily, n_variables: int, below: Ints) -> Ints:
-    """The order of regions: roots first, then by number of variables and factors, then by name."""
+    """Return the order of regions: roots first, then by number of variables and factors, then
+    lexicographic.
+    """
     is_inner = np.zeros(len(family), dtype=bool)
     is_inner[below] = True
     lengths, sizes = family.below(n_variables).sizes, family.sizes
@@ -163,7 +167,7 @@ def roots_then_large_first(family: SetFamily, n_variables: int, below: Ints) -> 
 
 
 def check_edges(family: SetFamily, edges: Ints) -> None:
-    """Every child must be a smaller set inside its parent."""
+    """Raise an error unless every child is a proper subset of its parent."""
     if edges.size and not 0 <= edges.min() <= edges.max() < len(family):
         raise ModelError(f"edges must join regions 0..{len(family) - 1}, got {edges.max()}")
     parent, child = edges.T
@@ -174,7 +178,9 @@ def check_edges(family: SetFamily, edges: Ints) -> None:
     )
     if wrong:
         p, c = edges[min(wrong)].tolist()
-        raise ModelError(f"region {c} is no smaller part of region {p}, so no edge can join them")
+        raise ModelError(
+            f"region {c} is not a proper subset of region {p}, so no edge can join them"
+        )
 
 
 def ancestors(edges: Ints, count: int) -> SetFamily:

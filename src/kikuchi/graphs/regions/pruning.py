@@ -1,4 +1,4 @@
-"""Regions that count zero and join nothing cost time and change no answer: leave them out.
+"""Removal of regions with counting number zero that have no effect.
 
 Reference: LIU-I10.
 """
@@ -12,12 +12,12 @@ from kikuchi.graphs.regions.region_graph import RegionGraph
 
 
 def without_idle_regions(regions: RegionGraph) -> RegionGraph:
-    """The same free energy over the same beliefs with fewer regions.
+    """Return a region graph with fewer regions and the same free energy over the same beliefs.
 
-    A region that is counted zero adds nothing to the free energy; what it may still do is make the
-    larger regions around it agree. If chains of nested regions that all contain it do so already,
-    it is left out. Counting numbers of the others do not change. Regions that are known to be
-    exact stay as they are, since that is known of whole closures.
+    A region with counting number zero does not contribute to the free energy, but may enforce
+    agreement of larger regions. If chains of nested regions that all contain it already do so, it
+    is removed. The other counting numbers do not change. Regions known to be exact are not changed,
+    since exactness is a property of the closure.
 
     >>> from kikuchi.graphs.generators import grid
     >>> from kikuchi.graphs.regions.cycles import grid_windows
@@ -30,17 +30,17 @@ def without_idle_regions(regions: RegionGraph) -> RegionGraph:
     above = regions.supersets
     working = np.ones(len(above), dtype=bool)
     working[idle] = False
-    dropped = {r for r in idle.tolist() if _hang_together(above[r], above, working)}
+    dropped = {r for r in idle.tolist() if _is_connected(above[r], above, working)}
     if not dropped or regions.is_exact:
         return regions
     kept = [region for r, region in enumerate(regions.regions) if r not in dropped]
     return RegionGraph(regions.graph, kept, note=regions.note)
 
 
-def _hang_together(
+def _is_connected(
     around: tuple[int, ...], above: tuple[tuple[int, ...], ...], working: Mask
 ) -> bool:
-    """Whether nesting among the working regions of `around` makes them one piece."""
+    """Return whether the active regions of `around` are connected by nesting."""
     leader = {r: r for r in around if working[r]}
 
     def find(r: int) -> int:

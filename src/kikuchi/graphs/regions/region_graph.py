@@ -1,7 +1,6 @@
-"""`RegionGraph`: which sets of variables and factors share a belief, and how often each counts.
+"""`RegionGraph`: sets of variables and factors with a joint belief, and their counting numbers.
 
-How regions are chosen is in `region_builders`; here is what
-holds for all of them.
+The choice of regions is in `regions.builders`.
 
 Reference: LIU-D7, LIU-I10, LIU-I11, LIU-M9, TEH-M27.
 """
@@ -41,7 +40,7 @@ from kikuchi.graphs.regions.parts import (
 from kikuchi.graphs.regions.sets import SetFamily
 
 MOST_REGIONS = 1_000_000
-"""Roots whose intersections are more than this are refused."""
+"""Roots with more intersections than this raise an error."""
 
 __all__ = ["MOST_REGIONS", "Region", "RegionGraph"]
 
@@ -51,14 +50,14 @@ class RegionGraph:
 
     The region free energy sum_r c_r sum_x b_r (log b_r - log phi_r) with phi_r the product
     of the factors of region r. Counting numbers are c_r = 1 - sum of those of all regions above r.
-    Without `edges`, above r are all regions that contain it (the robust rule) and the
-    edges are those of the Hasse diagram; with `edges`, pairs (parent, child) of positions in
-    `regions`, above r are its ancestors, and the same set may stand in several places.
-    `counting` replaces the rule. Every graph is checked (see `check`).
+    Without `edges`, these are all regions that contain r (the robust rule), and the edges are those
+    of the Hasse diagram; with `edges`, pairs (parent, child) of positions in `regions`, they are
+    its ancestors, and the same set may occur several times. `counting` replaces the rule. Every
+    graph is checked (see `check`).
 
     The roots, regions below no other, come first; then large before small: parents before children.
 
-    `graph` is the model, `note` says how the regions were found.
+    `graph` is the model, `note` describes how the regions were chosen.
 
     >>> square = FactorGraph([2] * 4, [((i, (i + 1) % 4), np.ones((2, 2))) for i in range(4)])
     >>> regions = RegionGraph.closure(square, [(0, 1, 2), (0, 2, 3)])
@@ -134,11 +133,11 @@ class RegionGraph:
         note: str = "",
     ) -> RegionGraph:
         """Cluster variation: the `roots`, sets of variables of the `graph`, and all their
-        intersections. `note` says how they were found.
+        intersections. `note` describes how they were chosen.
 
-        A root given by its variables holds every factor that fits in it; a `Region` keeps its own
-        factors. Roots inside others are dropped. With `cover`, factors and variables that are in no
-        root become small roots of their own; without it, they are an error.
+        A root given by its variables contains every factor over them; a `Region` has its own
+        factors. Roots contained in others are removed. With `cover`, factors and variables that are
+        in no root become additional small roots; otherwise they raise an error.
 
         >>> square = FactorGraph([2] * 4, [((i, (i + 1) % 4), np.ones((2, 2))) for i in range(4)])
         >>> len(RegionGraph.closure(square, []).regions)
@@ -161,8 +160,9 @@ class RegionGraph:
     def bethe(cls, graph: FactorGraph) -> RegionGraph:
         """One region for each factor and one for each variable of the `graph`.
 
-        A factor over one variable is part of that variable's region, and of the factors' around it.
-        The free energy is the Bethe one, also where factors overlap in several variables.
+        A factor over one variable belongs to the region of that variable, and to those of the
+        factors that contain it. The free energy is the Bethe free energy, also if factors overlap
+        in several variables.
 
         >>> chain = FactorGraph([2] * 3, [((0, 1), np.ones(4)), ((1, 2), np.ones(4))])
         >>> RegionGraph.bethe(chain).counting.tolist()
@@ -194,11 +194,11 @@ class RegionGraph:
         note: str = "",
     ) -> RegionGraph:
         """Two levels over the variables of the `graph`: `cliques` counted 1 and separators counted
-        -1. `note` says how they were found.
+        -1. `note` describes how they were chosen.
 
         Each factor belongs to one clique. `separators` are (clique, clique, variables); without
         them they come from one maximum spanning tree for each variable (Aji and McEliece), so that
-        the cliques and separators with a variable form a tree. Cliques that make a junction tree
+        the cliques and separators with a variable form a tree. Cliques that admit a junction tree
         then get its separators.
 
         >>> square = FactorGraph([2] * 4, [((i, (i + 1) % 4), np.ones((2, 2))) for i in range(4)])
@@ -227,12 +227,12 @@ class RegionGraph:
     def loop_edge_vertex(
         cls, graph: FactorGraph, loops: Iterable[Sequence[Variable]], *, note: str = ""
     ) -> RegionGraph:
-        """The `loops` of the `graph`, single edges that lie in two of them or more, single
-        variables. `note` says how they were found.
+        """The `loops` of the `graph`, edges contained in at least two of them, and single
+        variables. `note` describes how they were chosen.
 
-        A loop is given by its variables in cyclic order and holds the factors of its own edges and
-        variables only. This is the three-level graph of Liu's figure 4.1; intersections of loops
-        that are longer than an edge are not regions. Factors in no loop become roots.
+        A loop is given by its variables in cyclic order and contains only the factors of its own
+        edges and variables. This is the three-level graph of Liu's figure 4.1; intersections of
+        loops that are longer than an edge are not regions. Factors in no loop become roots.
 
         >>> from kikuchi.graphs.generators import grid
         >>> faces_and_outer = [(0, 1, 4, 3), (1, 2, 5, 4), (0, 1, 2, 5, 4, 3)]
@@ -285,7 +285,7 @@ class RegionGraph:
 
     @cached_property
     def n_roots(self) -> int:
-        """Number of regions that are below no other; they come first."""
+        """Number of regions that are contained in no other; they come first."""
         return int(np.sum(self.above.sizes == 0))
 
     @cached_property
@@ -312,7 +312,7 @@ class RegionGraph:
 
     @cached_property
     def sizes(self) -> Array:
-        """Number of joint states of each region (as floats: infinite if beyond all of them)."""
+        """Number of joint states of each region, as floats (infinite on overflow)."""
         if not len(self._family):
             return np.zeros(0)
         members = self.variables
@@ -327,8 +327,8 @@ class RegionGraph:
         return int(min(8 * self.sizes.sum() + 4 * links, 2.0**62))
 
     def require(self, budget: Budget | None) -> None:
-        """Refuse, before anything is allocated, regions whose tables pass the bytes of the
-        `budget`.
+        """Raise an error, before anything is allocated, if the region tables exceed the bytes of
+        the `budget`.
         """
         if budget is None or not len(self._family):
             return
@@ -343,11 +343,11 @@ class RegionGraph:
 
     @cached_property
     def is_exact(self) -> bool:
-        """True when the region free energy is the true one at its minimum.
+        """Whether the minimum of the region free energy is exact.
 
-        So it is, with the usual counting numbers, if one region holds everything, if the edges have
-        no cycle, or if the regions are all intersections of roots that can be joined to a junction
-        tree, each with all factors that fit.
+        This holds, with the usual counting numbers, if one region contains everything, if the edges
+        have no cycle, or if the regions are all intersections of roots that admit a junction tree,
+        each with all factors over its variables.
         """
         if not np.array_equal(self.counting, counting_numbers(self.above)):
             return False
@@ -380,7 +380,7 @@ class RegionGraph:
         together = sets.first_copies(sets.joined(closed, members))
         return len(together) == len(closed) == len(members)
 
-    # ------------------------------------------------------------------ for people
+    # ------------------------------------------------------------------ description
 
     def groups(self) -> list[tuple[int, int, int]]:
         """(variables, counting number, how many regions of that kind), large regions first."""
@@ -392,7 +392,7 @@ class RegionGraph:
         return [(size, c, count) for (size, c), count in rows][::-1]
 
     def describe(self) -> str:
-        """A plan for people: regions by size and counting number, memory, how good they are.
+        """Return a description: regions by size and counting number, memory, and known quality.
 
         >>> from kikuchi.graphs.generators import grid
         >>> print(RegionGraph.closure(grid(2, 3), [(0, 1, 3, 4), (1, 2, 4, 5)]).describe())
@@ -414,7 +414,7 @@ class RegionGraph:
         return "\n".join([*lines, *self.remarks()])
 
     def remarks(self) -> list[str]:
-        """What is known about how good the regions are."""
+        """Return what is known about the quality of the regions."""
         found = [self.note] if self.note else []
         if self.is_exact:
             found.append("exact: the regions form a junction tree")
@@ -442,7 +442,8 @@ class RegionGraph:
     # ------------------------------------------------------------------ validity
 
     def check(self) -> None:
-        """Raise unless every variable and factor is counted once and lives in connected regions.
+        """Raise an error unless every variable and factor is counted once and its regions are
+        connected.
 
         The conditions of a valid region graph (1-balance), for variables and for factors.
         """
@@ -452,13 +453,13 @@ class RegionGraph:
         if bad.size:
             raise ModelError(
                 f"invalid regions: {self._item_name(int(bad[0]))} is counted "
-                f"{total[bad[0]]:g} times, not once; every factor must lie inside a region, and "
-                "overlaps must be regions too"
+                f"{total[bad[0]]:g} times, not once; every factor must be contained in a region, "
+                "and overlaps must also be regions"
             )
         self._check_connected()
 
     def _check_connected(self) -> None:
-        """The regions of each variable and factor must hang together along edges between them."""
+        """Raise an error unless the regions of each variable and factor are connected by edges."""
         from scipy.sparse import coo_array
         from scipy.sparse.csgraph import connected_components
 

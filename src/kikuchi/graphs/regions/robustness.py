@@ -33,10 +33,11 @@ _CLIQUE_STARTS = 20
 
 @dataclass(frozen=True)
 class TreeRobustness:
-    """For how many spanning trees a cycle basis is tree exact; true if for all that were tried.
+    """Number of spanning trees for which a cycle basis is tree exact; true if for all that were
+    tested.
 
-    `basis` says that there are as many cycles as a basis has, `sampled` that trees were drawn at
-    random because there are too many to list: then "robust" means that none was found against it.
+    `basis` is True if there are as many cycles as in a basis, and `sampled` if trees were drawn at
+    random because there are too many to list: "robust" then means that no counterexample was found.
     """
 
     exact_trees: int
@@ -51,16 +52,16 @@ class TreeRobustness:
         drawn = " drawn at random" if self.sampled else ""
         verdict = "tree-robust" if self else "not tree-robust"
         if not self.basis:
-            return f"{verdict}: not as many cycles as a basis has"
+            return f"{verdict}: not as many cycles as in a basis"
         return f"{verdict}: exact for {self.exact_trees} of {self.trees} spanning trees{drawn}"
 
 
 def tree_exact(cycles: Iterable[Sequence[int]], tree: Iterable[Edge]) -> bool:
-    """True if the cycles can be removed one by one, each owning an edge outside the tree.
+    """Return whether the cycles can be removed one by one, each owning an edge outside the tree.
 
-    An edge is owned if no cycle that is still there has it. Removal never takes an owned edge
-    away from another cycle, so any order of removal decides. This is the corrected definition; the
-    printed one leaves out the tree.
+    An edge is owned if no other remaining cycle contains it. Removing a cycle does not change the
+    owned edges of others, so any order of removal gives the same result. This is the corrected
+    definition; the published one omits the tree.
 
     >>> tree_exact([(0, 1, 2), (0, 2, 3)], [(0, 1), (0, 2), (0, 3)])
     True
@@ -96,8 +97,8 @@ def is_tree_robust(
 ) -> TreeRobustness:
     """Whether a cycle basis is tree exact for all spanning trees of a connected graph.
 
-    Graphs with at most 2000 spanning trees are decided; of others `samples` trees are drawn
-    uniformly (Wilson's walks) and the answer says so.
+    All trees are tested for graphs with at most 2000 spanning trees; for others `samples` trees are
+    drawn uniformly (Wilson's walks), which the result records.
 
     >>> triangle = [(0, 1), (1, 2), (0, 2)]
     >>> print(is_tree_robust(triangle, [(0, 1, 2)]))
@@ -110,10 +111,10 @@ def is_tree_robust(
     for ring in rings:
         for i, j in edges_of_cycle(ring):
             if (i, j) not in known:
-                raise ModelError(f"cycle {ring} uses ({i}, {j}), which is no edge of the graph")
+                raise ModelError(f"cycle {ring} uses ({i}, {j}), which is not an edge of the graph")
     log_trees = log_spanning_trees(edges)
     if log_trees == -np.inf:
-        raise ModelError("the graph is not connected; test each component on its own")
+        raise ModelError("the graph is not connected; test each component separately")
     basis = len(rings) == len(edges) - len(nodes) + 1
     sampled = log_trees > np.log(_MOST_TREES)
     trees = random_trees(edges, samples, seed) if sampled else spanning_trees(edges)
@@ -151,7 +152,7 @@ def spanning_trees(edges: Sequence[Edge]) -> Iterator[list[Edge]]:
         if len(chosen) == len(nodes) - 1:
             yield chosen
             continue
-        # Whatever is left must be able to join all parts, or no tree follows from here.
+        # The remaining edges must be able to join all parts, or there is no tree.
         if k == len(edges) or _parts(nodes, [*chosen, *edges[k:]]) > 1:
             continue
         stack.append((chosen, k + 1))
@@ -166,7 +167,7 @@ def _parts(nodes: set[int], edges: Iterable[Edge]) -> int:
 
 
 def _spanning_tree(nodes: Iterable[int], edges: Iterable[Edge]) -> list[Edge]:
-    """The edges that close no cycle with those before them."""
+    """Return the edges that close no cycle with previous ones."""
     top = {v: v for v in nodes}
 
     def find(v: int) -> int:
@@ -221,13 +222,13 @@ class GrownRoots:
 
 
 def grow_roots(n: int, edges: Sequence[Edge]) -> GrownRoots:
-    """Algorithm 1 of Liu for general graphs, with its gaps closed.
+    """Algorithm 1 of Liu for general graphs, with its gaps filled.
 
     For each component: a planar or complete subgraph, whichever has the larger cycle space, gives
     its tree-robust basis; then every unused edge closes a cycle with a shortest path over used
-    ones. (a) Bridges become roots of two variables. (b) Components are done one by one. (c) Roots
-    inside others and (d) long cycles are left to the caller: `closure` drops the first, `cut_cycle`
-    cuts the second. Only the core is tree-robust.
+    ones. (a) Bridges become roots of two variables. (b) Components are processed one by one. (c)
+    Roots contained in others and (d) long cycles are left to the caller: `closure` removes the
+    former, `cut_cycle` cuts the latter. Only the core is tree-robust.
 
     >>> grow_roots(4, [(0, 1), (1, 2), (0, 2), (2, 3)]).roots
     [(0, 2, 1), (2, 3)]
@@ -290,7 +291,9 @@ def _greedy_clique(neighbours: Neighbours, part: list[int]) -> list[int]:
 
 
 def _planar_subgraph(neighbours: Neighbours, part: list[int]) -> list[Edge]:
-    """A spanning tree and as many further edges as planarity tests within a fixed effort allow."""
+    """Return a spanning tree and further edges, as far as planarity tests within a fixed effort
+    allow.
+    """
     import networkx as nx
 
     edges = sorted({ordered(i, j) for i in part for j in neighbours[i]})
@@ -313,7 +316,9 @@ def _planar_subgraph(neighbours: Neighbours, part: list[int]) -> list[Edge]:
 
 
 def _detour(neighbours: Neighbours, i: int, j: int) -> int:
-    """2 or 3 if that many other edges join i and j too, else 4: edges of short cycles go first."""
+    """Return 2 or 3 if a path of that many other edges joins i and j, else 4: edges of short cycles
+    come first.
+    """
     if neighbours[i] & neighbours[j]:
         return 2
     goal = neighbours[j] - {i}
@@ -321,7 +326,7 @@ def _detour(neighbours: Neighbours, i: int, j: int) -> int:
 
 
 class _Growth:
-    """Step 4 of the algorithm: cycles through unused edges until none is left."""
+    """Step 4 of the algorithm: cycles through unused edges until all are used."""
 
     def __init__(self, neighbours: Neighbours, core: list[Edge]) -> None:
         self.neighbours = neighbours

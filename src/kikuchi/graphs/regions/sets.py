@@ -1,6 +1,6 @@
 """Families of sets in flat arrays: containment, intersections and closure without a Python loop.
 
-What `regions` needs of set theory; nothing here knows of variables, factors or models.
+Set operations for `regions`, independent of variables, factors and models.
 """
 
 from __future__ import annotations
@@ -17,16 +17,16 @@ from kikuchi.core.budget import require_memory, require_time
 from kikuchi.core.errors import BudgetError
 
 MOST_OVERLAPS = 25_000_000
-"""Families with more pairs of sets that meet, counted by item, are refused: a minute of work."""
+"""Largest number of overlapping pairs of sets, counted by item: about a minute of work."""
 
-_PAIRS_AT_ONCE = 3_000_000  # pairs of sets looked at between two looks at the clock
-_MEMBER_BYTES = 400  # of all lists of a region graph while it is made, for each member of a region
+_PAIRS_AT_ONCE = 3_000_000  # pairs of sets processed between two checks of the clock
+_MEMBER_BYTES = 400  # of all lists while a region graph is built, per member of a region
 _FEWER = "choose fewer or smaller regions (bethe, loops:4)"
 
 
 @dataclass(frozen=True, eq=False)
 class SetFamily:
-    """Sets of whole numbers in 0..n_items-1, one after the other; none is empty, each is rising.
+    """Non-empty sorted sets of integers in 0..n_items-1, in flat arrays.
 
     >>> family = SetFamily.of([(0, 2), (1, 2, 3)], 4)
     >>> family.items.tolist(), family.offsets.tolist()
@@ -64,17 +64,17 @@ class SetFamily:
 
     @cached_property
     def holders(self) -> SetFamily:
-        """For each item the sets that hold it (items held by none have empty rows)."""
+        """The sets that contain each item (items in no set have empty rows)."""
         order = np.argsort(self.items, kind="stable")
         counts = np.bincount(self.items, minlength=self.n_items)
         return SetFamily(self.owners[order], offsets_of(counts), len(self))
 
     def place(self, sets: Ints, items: Ints) -> Ints:
-        """Position in `items` of a member of a set, which must hold it."""
+        """Return the position in `items` of a member of a set, which must contain it."""
         return np.searchsorted(self.keys, sets * self.n_items + items)
 
     def has(self, sets: Ints, items: Ints) -> Mask:
-        """True where the set holds the item, pair by pair."""
+        """Return whether the set contains the item, pair by pair."""
         wanted = sets * self.n_items + items
         position = np.searchsorted(self.keys, wanted)
         held = np.zeros(len(wanted), dtype=bool)
@@ -133,7 +133,7 @@ def joined(one: SetFamily, other: SetFamily) -> SetFamily:
 def subset_pairs(small: SetFamily, large: SetFamily) -> tuple[Ints, Ints]:
     """All (i, j) with set i of `small` inside set j of `large`, sorted.
 
-    Only the sets of `large` that hold the rarest member of a small set are looked at.
+    Only the sets of `large` that contain the rarest member of a small set are examined.
 
     >>> family = SetFamily.of([(0, 1, 2), (1, 2), (2,)], 3)
     >>> [part.tolist() for part in subset_pairs(family, family)]
@@ -146,22 +146,23 @@ def subset_pairs(small: SetFamily, large: SetFamily) -> tuple[Ints, Ints]:
     held = large.holders.sizes
     by_rarity = np.lexsort((held[small.items], small.owners))
     rarest = small.items[by_rarity[small.offsets[:-1]]]
-    looked = (small.items, small.offsets, rarest, large.holders.offsets, large.holders.items)
+    family = kernels.Lists(small.items, small.offsets)
+    above = kernels.Lists(large.items, large.offsets)
+    holders = kernels.Lists(large.holders.items, large.holders.offsets)
     none = np.zeros(0, dtype=np.int64)
     blocks = []
-    for begin, end in _blocks(held[rarest]):
-        block = (*looked, large.items, large.offsets, begin, end)
-        count = kernels.subsets(*block, none, none)
+    for span in _blocks(held[rarest]):
+        count = kernels.subsets(family, rarest, above, holders, span, none, none)
         rows, cols = np.empty(count, dtype=np.int64), np.empty(count, dtype=np.int64)
         if count:
-            kernels.subsets(*block, rows, cols)
+            kernels.subsets(family, rarest, above, holders, span, rows, cols)
         blocks.append((rows, cols))
         require_time("finding which regions contain which", _FEWER)
     return np.concatenate([b[0] for b in blocks]), np.concatenate([b[1] for b in blocks])
 
 
 def _blocks(work: Ints) -> Iterator[tuple[int, int]]:
-    """Ranges of rows with about as much work in each."""
+    """Yield ranges of rows with about the same work in each."""
     ends = np.flatnonzero(np.diff(np.cumsum(work) // _PAIRS_AT_ONCE, append=-1)) + 1
     begin = 0
     for end in ends.tolist():
@@ -181,7 +182,7 @@ def first_copies(family: SetFamily) -> Ints:
         _, first, group = np.unique(print_one, return_index=True, return_inverse=True)
         if np.array_equal(print_two, print_two[first[group]]):
             return np.sort(first)
-        salt += 2  # two different sets share a fingerprint: once in 10^7 years
+        salt += 2  # two different sets share a fingerprint with negligible probability
 
 
 def _fingerprints(family: SetFamily, salt: int) -> U8:
@@ -195,7 +196,7 @@ def _fingerprints(family: SetFamily, salt: int) -> U8:
 
 
 def maximal(family: SetFamily) -> SetFamily:
-    """The sets that lie in no other one, each once, in their order.
+    """Return the sets that are contained in no other one, each once, in their order.
 
     >>> maximal(SetFamily.of([(0, 1), (1,), (2,), (2,)], 3)).tuples()
     [(0, 1), (2,)]
@@ -208,9 +209,11 @@ def maximal(family: SetFamily) -> SetFamily:
 
 
 def closure(roots: SetFamily, n_essential: int, limit: int) -> SetFamily:
-    """The sets of `roots` and all their intersections that hold an item below `n_essential`.
+    """Return the sets of `roots` and all their intersections that contain an item below
+    `n_essential`.
 
-    Two sets that share an item must share one below `n_essential`. Refuses beyond `limit` sets.
+    Two sets that share an item must share one below `n_essential`. Raises an error for more than
+    `limit` sets.
 
     >>> closure(SetFamily.of([(0, 1), (1, 2), (0, 2)], 3), 3, 100).tuples()
     [(0, 1), (1, 2), (0, 2), (0,), (1,), (2,)]
@@ -220,19 +223,18 @@ def closure(roots: SetFamily, n_essential: int, limit: int) -> SetFamily:
     roots = roots.take(first_copies(roots))
     n, marks = len(roots), np.full(len(roots), -1)
     sets, slots = _Growing(roots), np.full(16, -1)
+    holders = kernels.Lists(roots.holders.items, roots.holders.offsets)
+    first = kernels.Roots(n, holders, n_essential)
     count, row, before = n, 0, 0
-    # An intersection of many roots is one root cut with another again and again.
+    # An intersection of many roots is a sequence of intersections with single roots.
     while row < count:
-        if row == before:  # the first time, and where there was no room
+        if row == before:  # the first time, and when space ran out
             sets.double()
             slots = np.full(2 * len(sets.offsets), -1)
             kernels.enter(sets.items, sets.offsets, count, slots)
         before = row
-        holders = (roots.holders.offsets, roots.holders.items)
-        count, row = kernels.cut(
-            *(sets.items, sets.offsets, count, row, n, *holders, n_essential, slots, marks),
-            _PAIRS_AT_ONCE,
-        )
+        family = kernels.Lists(sets.items, sets.offsets)
+        count, row = kernels.cut(family, count, row, first, slots, marks, _PAIRS_AT_ONCE)
         if count > limit:
             raise BudgetError(
                 f"the roots have more than {limit} regions as intersections; "
@@ -244,13 +246,13 @@ def closure(roots: SetFamily, n_essential: int, limit: int) -> SetFamily:
 
 
 class _Growing:
-    """A family of sets with room for more."""
+    """A growing family of sets."""
 
     def __init__(self, family: SetFamily) -> None:
         self.items, self.offsets, self.n_items = family.items, family.offsets, family.n_items
 
     def double(self) -> None:
-        """Make room for at least as many sets as there are."""
+        """Double the capacity."""
         size = 2 ** len(self.offsets).bit_length()
         self.items = np.concatenate([self.items, np.zeros_like(self.items)])
         self.offsets = np.concatenate(
@@ -264,12 +266,14 @@ class _Growing:
 
 
 def require_lists(members: int) -> None:
-    """Refuse regions whose lists do not fit the memory, given how many members they have in all."""
+    """Raise an error if the lists of regions exceed the memory limit, given their total number of
+    members.
+    """
     require_memory(_MEMBER_BYTES * int(members), "listing the regions", _FEWER)
 
 
 def require_few_overlaps(family: SetFamily) -> None:
-    """Refuse a family whose closure would take very long, before any of it is done."""
+    """Raise an error if the closure of a family would take very long, before it is computed."""
     held = family.holders.sizes.astype(np.float64)
     if (held**2).sum() > MOST_OVERLAPS:
         raise BudgetError(

@@ -79,7 +79,7 @@ class BayesianICA(IcaEstimator):
         "Learn the density of each source as well, beginning with `prior`; densities that are "
         "wrong keep phantom sources alive.",
     )
-    prune: Literal["bound", "relevance", "none"] = option(
+    pruning: Literal["bound", "relevance", "none"] = option(
         "bound",
         "bound removes the least relevant source as long as the bound gains by it, relevance "
         "removes sources whose column has shrunk to its prior, none keeps all.",
@@ -128,7 +128,7 @@ class BayesianICA(IcaEstimator):
         centre, unit = self._unit_of(samples)
         data = ((samples - centre) / unit).T
         tuples_of(n_sources, Mixtures.shared(self.prior, 1).means.shape[1])
-        names = ("prior", "adapt", "prune", "n_init", "max_iter", "inner_max_iter", "tol")
+        names = ("prior", "adapt", "pruning", "n_init", "max_iter", "inner_max_iter", "tol")
         options = SearchOptions(
             **{name: getattr(self, name) for name in names},
             hyperpriors=Hyperpriors(*relevance_prior, *noise_prior, self.mean_precision),

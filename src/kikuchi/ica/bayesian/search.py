@@ -28,7 +28,7 @@ class SearchOptions:
 
     prior: object
     adapt: bool
-    prune: str
+    pruning: str
     n_init: int
     max_iter: int
     inner_max_iter: int
@@ -142,9 +142,9 @@ class PruningSearch(Rounds):
         if self.stage < self.options.n_init:
             self.current.value = self._start(self.stage)
             return True
-        if self.options.prune == "relevance":
+        if self.options.pruning == "relevance":
             self._drop_shrunken()
-        if self.options.prune != "bound" or self.best.now.weights.shape[1] == 1:
+        if self.options.pruning != "bound" or self.best.now.weights.shape[1] == 1:
             self._finished = True
             return False
         self.current.value = self.best.now.without(self._weakest)

@@ -141,7 +141,7 @@ def tuples_of(n_sources: int, n_components: int) -> NDArray[np.intp]:
     if count > MOST_TUPLES:
         raise BudgetError(
             f"{n_sources} sources with {n_components} components each have {count} tuples, the "
-            f"limit is {MOST_TUPLES}; ask for fewer sources (n_components) or use MeanFieldICA"
+            f"limit is {MOST_TUPLES}; request fewer sources (n_components) or use MeanFieldICA"
         )
     rows = list(itertools.product(range(n_components), repeat=n_sources))
     return np.array(rows, dtype=np.intp).reshape(count, n_sources)

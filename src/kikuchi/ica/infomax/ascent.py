@@ -296,6 +296,6 @@ def spread_columns(
         nearest = np.maximum(nearest, np.abs(units[:, chosen[-1]] @ units))
         chance = np.maximum(1 - nearest**2, 0.0) ** 2
         if chance.sum() == 0:
-            raise DataError("all samples lie on fewer lines than sources; ask for fewer sources")
+            raise DataError("all samples lie on fewer lines than sources; request fewer sources")
         chosen.append(int(rng.choice(len(chance), p=chance / chance.sum())))
     return np.asarray(names[chosen])

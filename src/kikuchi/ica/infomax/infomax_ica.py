@@ -160,13 +160,13 @@ class InfomaxICA(IcaEstimator):
         if idle.size:
             names = ", ".join(map(str, idle))
             self.warnings_.append(
-                f"collapsed: always 0, with columns where they began, are sources {names}; ask for "
-                "fewer sources or give less noise"
+                f"collapsed: always 0, with columns where they began, are sources {names}; "
+                "request fewer sources or give less noise"
             )
             self.converged_ = False
         alike = np.abs(np.triu(self.mixing_.T @ self.mixing_, 1))
         if (alike > _ALIKE).any():
-            self.warnings_.append("two columns have become one: ask for fewer sources")
+            self.warnings_.append("two columns have become one: request fewer sources")
 
     # ------------------------------------------------------------------ using
 
@@ -183,7 +183,7 @@ class InfomaxICA(IcaEstimator):
         check_is_fitted(self)
         if len(self.components_) != self.n_features_in_:
             raise MethodError(
-                f"InfomaxICA: a density of the data needs as many sources as sensors, got "
+                "InfomaxICA: a density of the data needs as many sources as sensors, got "
                 f"{len(self.components_)} sources and {self.n_features_in_} sensors"
             )
         densities = [find_density(name) for name in self.densities_]

@@ -67,9 +67,9 @@ class ContrastiveLearner(Learner):
     sweeps: int = option(1, "Gibbs sweeps of the chains before each update (k of CD-k)", low=1)
     max_iter: int = option(60, "passes over the rows", low=1)
     batch: int = option(100, "rows of each update", low=1)
-    learning_rate: float = option(0.1, "first rate of the updates", above=0)
+    learning_rate: float = option(0.1, "initial learning rate", above=0)
     decay: float = option(0.05, "the rate is divided by 1 + decay times the epoch", low=0)
-    momentum: float = option(0.5, "fraction of the last update that is kept", low=0, below=1)
+    momentum: float = option(0.5, "momentum", low=0, below=1)
     l1: float = option(0.0, "penalty on the sizes of log-weights", low=0)
     l2: float = option(0.0, "penalty on the squares of log-weights (half of their sum)", low=0)
     ties: str | None = option(None, "factors that share a table, such as 0-3;4-7, or shape")
@@ -185,7 +185,7 @@ class BriefGibbs(ContrastiveLearner):
 
     name: ClassVar[str] = "brief-gibbs"
 
-    restart: bool = option(False, "begin at one fixed state each time instead")
+    restart: bool = option(False, "begin at one fixed state each time")
 
     def _rule(self) -> SampledRule:
         return BriefGibbsRule(clamped=self.hidden_sweeps, k=self.sweeps, restart=self.restart)

@@ -44,7 +44,7 @@ class OneShot(Learner):
     name: ClassVar[str] = "one-shot"
     summary: ClassVar[str] = "Boltzmann machines by linear response: one matrix inversion"
 
-    prior: float = option(1.0, "rows of the uniform distribution that are added", low=0)
+    prior: float = option(1.0, "number of added rows of the uniform distribution", low=0)
 
     def _fit(self, graph: FactorGraph, data: Data, run: FitRun) -> Learned:
         n = graph.n_variables

@@ -48,7 +48,7 @@ class Piecewise(Learner):
     form: Literal["bethe", "pieces"] = option(
         "bethe", "bethe: shared variables divided out, exact on forests; pieces: plain"
     )
-    prior: float = option(1.0, "rows of the uniform distribution that are added", low=0)
+    prior: float = option(1.0, "number of added rows of the uniform distribution", low=0)
 
     def _fit(self, graph: FactorGraph, data: Data, run: FitRun) -> Learned:
         check_undirected(self.name, graph)

@@ -50,7 +50,7 @@ class ScalingLearner(Learner):
     smoothing: float = option(
         0.0, "rows spread over all states that are added to the data", low=0.0
     )
-    tol: float = option(1e-9, "largest distance of a marginal from its target to stop at", above=0)
+    tol: float = option(1e-9, "stop when no marginal is further than this from its target", above=0)
     max_iter: int = option(100_000, "most sweeps over all factors", low=1)
 
     @safe_interrupts()

@@ -348,7 +348,7 @@ def read_edges(path: str | Path, data: Data) -> list[Edge]:
     """Pairs of variables of the data from a file with two columns; a header may stand above."""
     place = Path(path)
     if not place.is_file():
-        raise ModelError(f"{path}: there is no such file")
+        raise ModelError(f"{path}: no such file")
     text = read_text(place, FormatError)
     lines = [(n, line.strip()) for n, line in enumerate(text.splitlines(), 1)]
     with guarded_reading(place, "text", FormatError):

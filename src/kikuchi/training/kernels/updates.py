@@ -1,4 +1,4 @@
-"""One step of stochastic ascent over flat arrays: decay, momentum, step and a look at the size."""
+"""One step of stochastic ascent over flat arrays: decay, momentum, step and size check."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from numba.extending import overload
 
 from kikuchi.core.compiled import njit
 
-# Numba compiles an overload only if its signature carries no annotations.
+# Numba compiles an overload only if its signature has no annotations.
 
 
 def _bits(x):
-    """The size of x as a whole number in the same order; greatest for what is not a number."""
+    """Return an integer with the same order as |x|, largest for NaN."""
     raise NotImplementedError
 
 
@@ -24,7 +24,7 @@ def _bits_impl(x):
 
 
 def _number(bits):
-    """The number that `_bits` came from."""
+    """Return the number encoded by `_bits`."""
     raise NotImplementedError
 
 
@@ -37,9 +37,9 @@ def _number_impl(bits):
 
 @njit(cache=True, error_model="numpy")
 def ascend(weights, ascent, rate, decay):
-    """weights += rate * (ascent - decay * weights); answers the largest size of a weight.
+    """Do weights += rate * (ascent - decay * weights); return the largest |weight|.
 
-    The answer is not finite if any weight is not.
+    The result is not finite if any weight is not.
     """
     largest = _bits(rate - rate)
     for i in range(len(weights)):
@@ -53,7 +53,7 @@ def ascend(weights, ascent, rate, decay):
 def ascend_with_momentum(weights, velocity, ascent, rate, momentum, decay):
     """velocity = momentum * velocity + ascent - decay * weights; weights += rate * velocity.
 
-    Answers as `ascend` does.
+    Returns the same as `ascend`.
     """
     largest = _bits(rate - rate)
     for i in range(len(weights)):
@@ -67,8 +67,8 @@ def ascend_with_momentum(weights, velocity, ascent, rate, momentum, decay):
 
 @njit(cache=True, error_model="numpy")
 def ascend_looking_ahead(weights, velocity, ascent, rate, momentum, decay):
-    """As `ascend_with_momentum`, with the step of Nesterov: the velocity that the next step would
-    have if the gradient stayed as it is.
+    """Like `ascend_with_momentum`, with the step of Nesterov: the velocity that the next step would
+    have with the same gradient.
     """
     largest = _bits(rate - rate)
     for i in range(len(weights)):
