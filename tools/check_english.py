@@ -50,9 +50,12 @@ CLEAN = (
     "src/kikuchi/brackets",
     "src/kikuchi/core",
     "src/kikuchi/data",
+    "src/kikuchi/flows",
     "src/kikuchi/graphs",
     "src/kikuchi/methods",
+    "src/kikuchi/neural",
     "src/kikuchi/plots",
+    "src/kikuchi/reports",
     "src/kikuchi/training",
 )
 """Files and folders without any of the phrases. The list only grows, until it is all of them."""

@@ -4,7 +4,8 @@
   such as Parameters, which would swallow them, they become a section of their own.
 * `name : what it is` in a Parameters section becomes a name with the text below it; griffe would
   read the text as a type, and it knows the types from the signature. Names that share a text have
-  it each: griffe would show them with the type of the first.
+  it each: griffe would show them with the type of the first. Entries of numpydoc, `name : type`
+  with the text below it, stay as they are.
 * Attributes that a docstring lists in a sentence are shown as that sentence.
 * Estimators list their options in docstrings that are made with the class and read from there.
 * A line `Reference: ...` below a section such as Parameters, which would take it for an entry, goes
@@ -29,6 +30,7 @@ from kikuchi.core.budget import RunLimits
 _UNDERLINE = re.compile(r"\s*-{3,}\s*$")
 _CITED = re.compile(r"References?: ")
 _ENTRY = re.compile(r"(\w+(?:, \w+)*) ?: (.*)")
+_TYPED = re.compile(r"\w+(?:, \w+)* : [^\n]*[^\n.,;:]\n    +[A-Z`]")
 _ATTRIBUTES = re.compile(r"^Attributes\n-{3,}\n((?:.*\S.*\n?)+)\n*", re.MULTILINE)
 _NAMES = re.compile(r"\w+(?:, \w+)*(?: ?: .*)?$", re.MULTILINE)
 
@@ -101,10 +103,14 @@ def _entries_below_names(text: str) -> str:
         names.clear()
         described.clear()
 
-    for line in text.splitlines():
+    lines = text.splitlines()
+    for line, following in zip(lines, [*lines[1:], ""], strict=True):
         if _UNDERLINE.match(line) and out:
             in_parameters = out[-1].strip() in ("Parameters", "Attributes")
         entry = _ENTRY.match(line) if in_parameters else None
+        if entry and _TYPED.match(f"{line}\n{following}"):  # numpydoc already
+            end_entry()
+            entry = None
         if entry or not line.startswith("    "):
             end_entry()
         if entry:

@@ -200,7 +200,7 @@ def test_bad_words_for_training(
         (lambda x: x * [1, 1, 0, 1], "vary in 3 of 4 directions (constant or dependent columns)"),
         (lambda x: x[:, [0, 1, 1, 3]], "vary in 3 of 4 directions (constant or dependent columns)"),
         (lambda x: x[:3], "3 rows of 4 columns cannot be whitened"),
-        (lambda x: x[:1], "1 sample cannot be learnt from"),
+        (lambda x: x[:1], "at least 2 rows are needed"),
         (lambda x: x * 1e200, "outside"),
     ],
 )

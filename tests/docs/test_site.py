@@ -44,6 +44,8 @@ def test_docstrings_are_made_ready_for_the_site() -> None:
     assert ready(f"{section}n : how many\n\nReference: A-M1.\n\n>>> 1\n1") == (
         f"Reference: A-M1.\n\n{section}n\n    how many\n\n\nExamples\n--------\n>>> 1\n1"
     )
+    typed = f"{section}n, m : int, default 1\n    Numbers of rows.\nx : array-like\n    Rows."
+    assert ready(typed) == typed
     listed = "Attributes\n----------\na_, b_ (of all),\nc_."
     assert ready(f"Fits.\n\n{listed}\n\n{section}n: how many") == (
         f"Fits.\n\nAttributes: a_, b_ (of all),\nc_.\n\n{section}n\n    how many"

@@ -255,7 +255,7 @@ def test_one_clear_line_for_bad_data() -> None:
     bad = {
         "different width": lambda: LinearGaussianSSM(1).fit([y, y[:, :2]]),
         "is empty": lambda: LinearGaussianSSM(1).fit(y[:0]),
-        "1 sample cannot be learnt from": lambda: LinearGaussianSSM(1).fit(y[:1]),
+        "at least 2 rows are needed": lambda: LinearGaussianSSM(1).fit(y[:1]),
         "no value at all": lambda: LinearGaussianSSM(1).fit(np.where([[1, 0, 1]], y, np.nan)),
         "infinite": lambda: LinearGaussianSSM(1).fit(y * np.inf),
         "rows of inputs": lambda: LinearGaussianSSM(1).fit(y, inputs=u[:9]),

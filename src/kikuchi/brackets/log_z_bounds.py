@@ -29,8 +29,7 @@ from kikuchi.engines.mini_buckets.plan import (
 )
 from kikuchi.engines.run import rounding_error
 from kikuchi.engines.small_work import loops_for
-from kikuchi.graphs.checks import check_graph
-from kikuchi.graphs.factor_graph import Evidence, FactorGraph
+from kikuchi.graphs.factor_graph import Evidence, FactorGraph, check_graph
 from kikuchi.methods.beliefs import Beliefs
 from kikuchi.methods.method import Method, certain_bounds, crossed_bounds
 from kikuchi.methods.registry import METHODS
@@ -239,12 +238,17 @@ def bounds(
 
     Parameters
     ----------
-    graph : the model.
-    evidence : observed states by variable, given by name or number.
-    budget, seconds, memory : limits of the run: a budget, or seconds and memory.
-    ibound : no table has more than `ibound` + 1 variables; by default as many as memory and time
-        allow. If this reaches the elimination width, the bounds meet.
-    progress : True for a bar, or a progress callback.
+    graph : FactorGraph
+        The model.
+    evidence : Evidence, optional
+        Observed states by variable, given by name or number.
+    budget, seconds, memory
+        Limits of the run: a budget, or seconds and memory.
+    ibound : int, optional
+        No table has more than `ibound` + 1 variables; by default as many as memory and time allow.
+        If this reaches the elimination width, the bounds meet.
+    progress : ProgressOption, optional
+        True for a bar, or a progress callback.
 
     >>> import kikuchi as kk
     >>> grid = kk.grid(4, 4, seed=0)

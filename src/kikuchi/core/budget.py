@@ -116,9 +116,12 @@ def limits(
 
     Parameters
     ----------
-    budget : a `Budget`, which excludes the other two; None to make one from them.
-    seconds : time limit in seconds, or None for no limit.
-    memory : memory limit, in bytes or as a string such as "2GB"; 4 GB by default.
+    budget : Budget, optional
+        A `Budget`, which excludes the other two; None to make one from them.
+    seconds : float, optional
+        Time limit in seconds, or None for no limit.
+    memory : int or str, optional
+        Memory limit, in bytes or as a string such as "2GB"; 4 GB by default.
 
     >>> limits(seconds=2, memory="2GB")
     Budget(iterations=None, seconds=2, bytes=2000000000)

@@ -102,10 +102,13 @@ def read_dates(
 
     Parameters
     ----------
-    words : the dates of the rows: ISO dates with or without a time of day, months (2020-03),
-        quarters (2020-Q1), years, or D/M/Y and M/D/Y if a day above 12 shows which.
-    place : their location, for messages.
-    lines : the line of each row in its file, for messages.
+    words : Sequence[str]
+        The dates of the rows: ISO dates with or without a time of day, months (2020-03), quarters
+        (2020-Q1), years, or D/M/Y and M/D/Y if a day above 12 shows which.
+    place : str, default "the dates"
+        Their location, for messages.
+    lines : Sequence[int], optional
+        The line of each row in its file, for messages.
 
     >>> index, steps = read_dates(["2021-03-01", "2021-03-02", "2021-03-05"])
     >>> index.name, index.count, steps.tolist()

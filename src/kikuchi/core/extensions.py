@@ -16,8 +16,10 @@ def extend(home: str, entries: Mapping[str, str]) -> None:
 
     Parameters
     ----------
-    home : the package of the registry, such as "kikuchi.methods".
-    entries : name -> "package.module:Class".
+    home : str
+        The package of the registry, such as "kikuchi.methods".
+    entries : Mapping[str, str]
+        Name -> "package.module:Class".
 
     >>> extend("kikuchi.nowhere", {"mine": "package.module:Mine"})
     >>> extensions("kikuchi.nowhere")

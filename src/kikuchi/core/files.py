@@ -195,10 +195,14 @@ def parse_json(
 
     Parameters
     ----------
-    path : name of the file, for messages.
-    data : its content.
-    expected : what the file should contain, for messages.
-    pairs : called with the list of key and value pairs of each object, in place of `dict`.
+    path : PathName
+        Name of the file, for messages.
+    data : bytes or str
+        Its content.
+    expected : str
+        What the file should contain, for messages.
+    pairs : Callable[..., Any], optional
+        Called with the list of key and value pairs of each object, in place of `dict`.
 
     >>> parse_json("a.json", "[1, 2", "expected a list")
     Traceback (most recent call last):

@@ -79,9 +79,12 @@ class ProgressBar:
 
     Parameters
     ----------
-    label : name of the run.
-    quiet : show nothing.
-    lines : print a line every two seconds if there is no terminal.
+    label : str
+        Name of the run.
+    quiet : bool, default False
+        Show nothing.
+    lines : bool, default False
+        Print a line every two seconds if there is no terminal.
     """
 
     def __init__(self, label: str, *, quiet: bool = False, lines: bool = False) -> None:
@@ -245,7 +248,8 @@ def phase(name: str) -> Iterator[None]:
 
     Parameters
     ----------
-    name : a few words, such as "start by ICA".
+    name : str
+        A few words, such as "start by ICA".
 
     >>> with phase("reading"), phase("sorting"):
     ...     current_phase()
@@ -273,7 +277,8 @@ def part_done(part: float) -> None:
 
     Parameters
     ----------
-    part : from 0 to 1.
+    part : float
+        From 0 to 1.
 
     >>> part_done(0.5)
     """

@@ -66,7 +66,7 @@ class _LayeredFlow(Flow):
     depth: int = option(1, "hidden layers of the conditioner networks", low=1)
 
     def _transformer(self) -> Any:
-        """What each layer does to a number, with parameters given by the conditioner."""
+        """Return the transformer of each layer, with parameters from the conditioner."""
         return _affine_transformer()
 
     @abstractmethod

@@ -171,8 +171,8 @@ class FlowClassifier(ClassifierMixin, FlowOptions):  # type: ignore[misc]
         return FlowDensity.of(spec, base, rng)
 
     def _starts(self, rows: list[tuple[Array, Array]], seed: int) -> list[GaussianStart]:
-        """A mixture for each class, of as many components as were asked for, or as classify the
-        held-out rows best: by the mean log-probability of their classes.
+        """A mixture for each class, with the given number of components, or the one that classifies
+        the held-out rows best, by the mean log-probability of their classes.
         """
         judges = [held if len(held) > 1 else None for _, held in rows]
 

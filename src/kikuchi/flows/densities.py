@@ -1,6 +1,6 @@
 """Densities of mixtures of flows, and of one flow with a Gaussian mixture as latent.
 
-`FlowSpec` says everything of a model apart from its numbers; parameters are dictionaries of arrays.
+`FlowSpec` describes the structure of a model; its parameters are dictionaries of arrays.
 A model has `groups` of `components`: one group for a density, one per class or hidden state.
 
     mixture:  p(x) = sum_k pi_k N(f_k(W_k (x - m_k)); 0, I) |det f_k'| |det W_k|
@@ -39,7 +39,7 @@ _PARTS = (128, 1024)  # rows of one compiled evaluation
 
 @dataclass(frozen=True)
 class FlowSpec:
-    """What a model is apart from its numbers; the same spec shares compiled programs.
+    """The structure of a model; equal specs share compiled programs.
 
     `form` is mixture (one flow per component) or latent (one flow per group).
     """
@@ -325,8 +325,8 @@ def evaluate_joint(spec: FlowSpec, parameters: Any, rows: Array) -> Array:
 
 
 def require_density(joint: Array) -> Array:
-    """Joint log-densities of rows; refused where a row has none, so that nothing can be told from
-    it.
+    """Return joint log-densities of rows; raise an error for a row without one, which has no
+    responsibilities.
     """
     flat = joint.reshape(len(joint), -1).max(axis=1)
     if np.any(flat == -np.inf):

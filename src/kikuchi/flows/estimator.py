@@ -96,7 +96,9 @@ class _FlowEstimator(FeatureTransformer, FlowOptions):
 
     @abstractmethod
     def _components(self) -> int | None:
-        """How many components the options ask for; none: as many as held-out rows like best."""
+        """The number of components in the options; none: the number with the best held-out
+        score.
+        """
 
     def _check_options(self) -> None:
         super()._check_options()
@@ -219,10 +221,10 @@ class _FlowEstimator(FeatureTransformer, FlowOptions):
         epochs: int,
         *_: object,
     ) -> None:
-        """Learn once more from all rows, up to the epoch that held-out rows chose.
+        """Train again on all rows, up to the epoch selected on the held-out rows.
 
-        What was chosen stays the answer if there is no time left, or if the rows that were held
-        out are less likely after they were learnt from.
+        The selected parameters remain the result if there is no time left, or if the held-out rows
+        are less likely after training on them.
         """
         if self.stopped_ not in COMPLETE or not self._going():
             return
@@ -315,7 +317,7 @@ class _FlowEstimator(FeatureTransformer, FlowOptions):
         return best - self.start_score_ if best > self.gaussian_score_ else 0.0
 
     def _remark(self, judged: Array | None) -> None:
-        """What the reader must know: dequantisation, few rows, collapse, explosion."""
+        """Record the warnings: dequantisation, few rows, collapse, divergence."""
         self.warnings_ += self.__dict__.pop("_said", [])
         weights = self.weights_
         for k in np.flatnonzero(weights < 1e-3 / len(weights)):

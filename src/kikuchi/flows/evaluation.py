@@ -1,4 +1,4 @@
-"""How well flows explain rows: log-likelihoods with Gaussian mixtures beside, or errors."""
+"""Evaluations of flows: log-likelihoods compared with Gaussian mixtures, or errors."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ GAUSSIANS = CANDIDATES
 
 @dataclass
 class FlowEvaluation(MeasuredAnswer):
-    """What was measured of fitted flows: `measures` are numbers by name, `notes` say more of some.
+    """Evaluation of fitted flows: `measures` are numbers by name, `notes` comment on some.
 
     `held_out` rows were seen neither by the training nor by its validation; `names` are those of
     the columns, if they have any.
@@ -44,7 +44,7 @@ class FlowEvaluation(MeasuredAnswer):
         return {"Training": training(self), "Samples": samples(self)}
 
     def training_facts(self) -> list[tuple[str, str]]:
-        """How the training ended; its objective is of standardised rows, unlike the measures."""
+        """The end of the training; its objective is for standardised rows, unlike the measures."""
         work = f"{text.count(self.estimator.n_iter_, 'epoch')}, {text.seconds(self.seconds)}"
         return [("training", f"{self.stopped} ({work})")]
 
@@ -59,7 +59,7 @@ class FlowEvaluation(MeasuredAnswer):
         return [*facts, *self.measured_facts()]
 
     def _gain(self) -> list[tuple[str, str]]:
-        """What the flow adds to the Gaussian mixture that it began from."""
+        """The gain of the flow over the Gaussian mixture from which it started."""
         gain = getattr(self.estimator, "flow_gain_", np.nan)
         if np.isnan(gain):
             return []

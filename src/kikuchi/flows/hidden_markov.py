@@ -48,7 +48,7 @@ _DRAWS = 2000  # rows that estimate the mean and variance of a state
 
 @dataclass(frozen=True, eq=False)
 class FlowEmission(Emission):
-    """Mixtures of flows, one per state; rows with a missing value say nothing."""
+    """Mixtures of flows, one per state; rows with a missing value are ignored."""
 
     kind: ClassVar[str] = "flow"
     density: FlowDensity
@@ -144,13 +144,13 @@ class _FlowChainFit:
 
 @dataclass(eq=False, repr=False)
 class FlowHMM(_FlowChainFit, HMM):
-    """Hidden Markov model with mixtures of flows as emissions, learnt by EM.
+    """Hidden Markov model with mixtures of flows as emissions, trained by EM.
 
-    It holds out a fraction of the sequences, begins as the hidden Markov model with Gaussian
-    mixtures that EM finds and they like best, and answers with the round that they like best, which
-    may be the first. Flows soon fit those whom they hear too well: where sequences come from
-    speakers, patients or machines and new ones are to be understood, give `groups` to `fit`, so
-    that whole groups are held out. With topology `left-right` states come one after the other.
+    It holds out a fraction of the sequences, starts from the hidden Markov model with Gaussian
+    mixtures (by EM) with the best held-out score, and returns the round with the best held-out
+    score, which may be the first. Flows quickly overfit to individual speakers, patients or
+    machines: if new ones are to be recognised, pass `groups` to `fit`, so that whole groups are
+    held out. With topology `left-right` states follow each other in order.
 
     Attributes
     ----------
@@ -174,7 +174,7 @@ class FlowHMM(_FlowChainFit, HMM):
         "coupling:layers=4,width=24", "Bijection: coupling, spline, autoregressive or affine."
     )
     topology: Literal["full", "left-right"] = option(
-        "full", "Transitions: full, or left-right (a state is never taken up again)."
+        "full", "Transitions: full, or left-right (no return to an earlier state)."
     )
     emission: EmissionKind | Literal["flow"] = option("flow", "Outputs of a state: flow.")  # type: ignore[assignment]
     covariance_type: Literal["auto", "full", "diag", "spherical"] = option(  # type: ignore[assignment]
@@ -209,7 +209,7 @@ class FlowHMM(_FlowChainFit, HMM):
         if self.learner != "em":
             raise MethodError("a FlowHMM is learnt by em")
         if FLOWS.parse(self.flow).needs_image:
-            raise MethodError("rows of sequences are no images; use another flow")
+            raise MethodError("rows of sequences are not images; use another flow")
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
@@ -223,8 +223,8 @@ class FlowHMM(_FlowChainFit, HMM):
     ) -> Self:  # fmt: skip
         """Learn from rows `X` (time, outputs), or from a list of such tables; `y` is ignored.
 
-        `lengths` are those of sequences in one table. `groups` says of each sequence to whom it
-        belongs; whole groups are then held out.
+        `lengths` are those of sequences in one table. `groups` contains the group of each sequence;
+        whole groups are then held out.
         """
         self._groups = None if groups is None else np.asarray(groups)
         try:

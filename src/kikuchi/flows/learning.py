@@ -1,4 +1,4 @@
-"""How flows learn: the gradient of the likelihood, and EM with exact responsibilities.
+"""Training of flows: the gradient of the likelihood, and EM with exact responsibilities.
 
 EM takes responsibilities of all rows under the present parameters, sets the weights (and everything
 else that has a closed form) to their maximum, and ascends the expected log-likelihood Q along
@@ -127,7 +127,9 @@ class MaximisationStep:
     improved: bool = field(default=True, init=False)
 
     def __call__(self, model: FlowDensity, rows: Array, share: Array) -> FlowDensity:
-        """A model whose Q is no lower, (rows, groups, components) shares given."""
+        """Return a model whose Q does not decrease, given (rows, groups, components)
+        responsibilities.
+        """
         before = expected(model, rows, share)
         best, value = model, before
         closed = self._closed(model, rows, share)

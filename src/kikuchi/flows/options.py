@@ -22,7 +22,9 @@ _SCORES = ("gaussian_score", "start_score", "mixture_score")  # of Gaussians on 
 
 
 class PreparedEstimator(TrainedEstimator):
-    """What fits to prepared rows leave behind, and their files; no dataclass: it has no options."""
+    """Fitted attributes of fits to prepared rows, and their files; not a dataclass, since it has no
+    options.
+    """
 
     dequantise: Dequantisation
     preparation_: RowPreparation
@@ -71,7 +73,7 @@ class PreparedEstimator(TrainedEstimator):
 
 @dataclass(eq=False, repr=False, kw_only=True)
 class FlowOptions(PreparedEstimator):
-    """How flows are prepared and trained; the classes below name their `flow`."""
+    """Options of the preparation and training of flows; the classes below name their `flow`."""
 
     model_class: ClassVar[Any] = FlowDensity
 
@@ -113,7 +115,7 @@ class FlowOptions(PreparedEstimator):
 
     @property
     def flow_text(self) -> str:
-        """The flow as a text."""
+        """The specification string of the flow."""
         return str(getattr(self, "flow"))  # noqa: B009  (a field of the classes below)
 
     def _shape(self, columns: int) -> tuple[int, int, int] | None:
@@ -123,7 +125,7 @@ class FlowOptions(PreparedEstimator):
         h, w, c = (*sides, 1)[:3] if len(sides) in (2, 3) else (0, 0, 0)
         if h * w * c != columns:
             raise DataError(
-                f"rows of {columns} columns are no images of shape {sides}; give image_shape="
+                f"rows of {columns} columns are not images of shape {sides}; give image_shape="
                 "(height, width) or (height, width, channels)"
             )
         return h, w, c

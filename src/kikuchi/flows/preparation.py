@@ -44,7 +44,7 @@ class RowPreparation:
 
     @property
     def log_det(self) -> float:
-        """Of the standardisation."""
+        """Log-determinant of the standardisation."""
         return -float(np.sum(np.log(self.scales)))
 
     def standardised(self, rows: Array) -> Array:
@@ -52,7 +52,9 @@ class RowPreparation:
         return np.asarray((rows - self.means) / self.scales)
 
     def restored(self, rows: Array) -> Array:
-        """Rows in their own units; whole numbers where those were learnt from."""
+        """Return rows in their original units, rounded to integers if the training data were
+        integers.
+        """
         own = rows * self.scales + self.means
         return np.asarray(np.where(self.cells > 0, np.floor(own), own))
 
@@ -95,7 +97,7 @@ def whole_columns(rows: Array) -> Any:
 def prepare(
     rows: Array, dequantise: Dequantisation, rng: np.random.Generator
 ) -> tuple[RowPreparation, Array, list[str]]:
-    """How rows are prepared, the prepared rows, and what must be said of it.
+    """Return the preparation, the prepared rows, and warnings about it.
 
     >>> rng = np.random.default_rng(0)
     >>> told, rows, remarks = prepare(rng.integers(9, size=(50, 2)).astype(float), "auto", rng)
@@ -103,7 +105,7 @@ def prepare(
     ([1.0, 1.0], '2 columns hold whole numbers only: ')
     """
     if len(rows) < 2:
-        raise DataError("1 sample cannot be learnt from; give at least 2 rows")
+        raise DataError("at least 2 rows are needed, got 1")
     whole = whole_columns(rows)
     if whole.any() and dequantise == "none":
         raise DataError(

@@ -1,5 +1,5 @@
-"""Where models of flows begin: Gaussian mixtures, by EM, with covariances shrunk as held-out rows
-advise.
+"""Starts of flow models: Gaussian mixtures, by EM, with covariance shrinkage chosen on held-out
+rows.
 """
 
 from __future__ import annotations
@@ -142,7 +142,7 @@ def chosen_start(
 ) -> GaussianStart:
     """The Gaussian mixture of so many components, or of as many as held-out rows like best.
 
-    The search for their number ends when `going` says that the time is over.
+    The search for their number ends when `going` returns False because the time is over.
     """
     if components is not None:
         if components > len(rows):

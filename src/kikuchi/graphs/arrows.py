@@ -29,17 +29,18 @@ def network(
 
     Parameters
     ----------
-    arrows : chains of arrows such as `"smoke -> lung -> xray <- tub"`, separated by semicolons,
-        commas or line breaks, or pairs (parent, child). A variable has the states no and yes,
-        unless its states follow its name, as in `weather{sun|rain|snow}`, or their number, as in
-        `die[6]`, or `states` names them. The parents of a variable are ordered as they are
-        first mentioned.
-    tables : conditional probability table of each variable by name: an array with one axis for
-        each parent and the variable itself as the last axis; a pair (parents, array) for another
-        order of the parents; or a mapping from parent states to probabilities, as in
-        `{"smoke=no": 0.01, "smoke=yes": 0.1}`. Uniform tables if None, for networks whose tables
-        are learned.
-    states : names of the states, or their number, by variable.
+    arrows : str or Iterable[tuple[str, str]]
+        Chains of arrows such as `"smoke -> lung -> xray <- tub"`, separated by semicolons, commas
+        or line breaks, or pairs (parent, child). A variable has the states no and yes, unless its
+        states follow its name, as in `weather{sun|rain|snow}`, or their number, as in `die[6]`, or
+        `states` names them. The parents of a variable are ordered as they are first mentioned.
+    tables : Mapping[str, Any], optional
+        Conditional probability table of each variable by name: an array with one axis for each
+        parent and the variable itself as the last axis; a pair (parents, array) for another order
+        of the parents; or a mapping from parent states to probabilities, as in `{"smoke=no": 0.01,
+        "smoke=yes": 0.1}`. Uniform tables if None, for networks whose tables are learned.
+    states : Mapping[str, int or Sequence[str]], optional
+        Names of the states, or their number, by variable.
 
     Returns
     -------

@@ -24,9 +24,10 @@ def noisy_or(probabilities: Sequence[float], leak: float = 0.0) -> Array:
 
     Parameters
     ----------
-    probabilities : probability of the effect if only cause i is present; its states are absent,
-        present.
-    leak : probability of the effect without any cause.
+    probabilities : Sequence[float]
+        Probability of the effect if only cause i is present; its states are absent, present.
+    leak : float, default 0.0
+        Probability of the effect without any cause.
 
     >>> noisy_or([0.8, 0.5], leak=0.1)[..., 1].round(6).tolist()
     [[0.1, 0.55], [0.82, 0.91]]
@@ -46,9 +47,11 @@ def noisy_max(tables: Sequence[ArrayLike], leak: ArrayLike | None = None) -> Arr
 
     Parameters
     ----------
-    tables : for each cause, the table of the child given this cause alone, with a row for each
-        state of the cause.
-    leak : distribution of the child without any cause; by default all mass is on its first state.
+    tables : Sequence[array-like]
+        For each cause, the table of the child given this cause alone, with a row for each state of
+        the cause.
+    leak : array-like, optional
+        Distribution of the child without any cause; by default all mass is on its first state.
 
     >>> noisy_max([[[1, 0, 0], [0.5, 0.3, 0.2]]], [0.9, 0.1, 0.0]).round(6).tolist()
     [[0.9, 0.1, 0.0], [0.45, 0.35, 0.2]]
@@ -77,9 +80,12 @@ def deterministic(function: Callable[..., int], cards: Sequence[int], states: in
 
     Parameters
     ----------
-    function : maps the state number of each parent to the state number of the child.
-    cards : numbers of states of the parents.
-    states : number of states of the child.
+    function : Callable[..., int]
+        Maps the state number of each parent to the state number of the child.
+    cards : Sequence[int]
+        Numbers of states of the parents.
+    states : int
+        Number of states of the child.
 
     >>> deterministic(lambda a, b: a ^ b, [2, 2], 2).tolist()
     [[[1.0, 0.0], [0.0, 1.0]], [[0.0, 1.0], [1.0, 0.0]]]

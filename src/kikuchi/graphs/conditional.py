@@ -28,10 +28,14 @@ class ConditionalTable:
 
     Parameters
     ----------
-    variable : name of the variable.
-    parents : names of its parents.
-    states : names of the states of each parent, then of the variable itself.
-    table : probabilities, with one axis for each parent and the variable as the last axis.
+    variable : str
+        Name of the variable.
+    parents : tuple[str, ...]
+        Names of its parents.
+    states : tuple[tuple[str, ...], ...]
+        Names of the states of each parent, then of the variable itself.
+    table : array
+        Probabilities, with one axis for each parent and the variable as the last axis.
 
     >>> import kikuchi as kk
     >>> wet = kk.example("sprinkler").cpt("wet_grass")
@@ -153,15 +157,19 @@ def conditional_table(
 
     Parameters
     ----------
-    variable : name of the variable, for messages.
-    parents : names of its parents.
-    states : names of the states of each parent, then of the variable itself.
-    given : an array with one axis for each parent and the variable as the last axis; one row for
-        each combination of parent states, the last parent running fastest; or a mapping
-        with one entry for each combination of parent states. A key is a state, a tuple of states
-        in the order of the parents, or a string such as `"smoke=yes, tub=no"`. An entry is a list
-        of probabilities, a mapping {state: probability} in which one state may be omitted, or, for
-        variables with two states, the probability of the second.
+    variable : str
+        Name of the variable, for messages.
+    parents : Sequence[str]
+        Names of its parents.
+    states : Sequence[Sequence[str]]
+        Names of the states of each parent, then of the variable itself.
+    given : array-like or Mapping[Any, Any]
+        An array with one axis for each parent and the variable as the last axis; one row for each
+        combination of parent states, the last parent running fastest; or a mapping with one entry
+        for each combination of parent states. A key is a state, a tuple of states in the order of
+        the parents, or a string such as `"smoke=yes, tub=no"`. An entry is a list of probabilities,
+        a mapping {state: probability} in which one state may be omitted, or, for variables with two
+        states, the probability of the second.
 
     >>> conditional_table("wet", ["rain"], [["no", "yes"]] * 2, {"no": 0.1, "yes": {"yes": 0.75}})
     array([[0.9 , 0.1 ],

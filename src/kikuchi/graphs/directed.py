@@ -19,7 +19,7 @@ from numpy.typing import ArrayLike
 from kikuchi.core.arrays import U4, Ints
 from kikuchi.core.errors import EvidenceError, ModelError, suggestion
 from kikuchi.core.seeds import Seed, generator
-from kikuchi.graphs.conditional import TOLERANCE, conditional_table
+from kikuchi.graphs.conditional import TOLERANCE, ConditionalTable, conditional_table
 from kikuchi.graphs.factor_graph import Evidence, FactorGraph, Variable
 
 Variables = Variable | Iterable[Variable]
@@ -33,12 +33,14 @@ def bayesian_network(
 
     Parameters
     ----------
-    variables : number of states of each variable, or a mapping from names to a number of states
-        or to the names of the states.
-    tables : for each variable its parents and its conditional probability table, with one axis
-        for each parent and the variable itself as the last axis, so that every row sums to 1; or
-        cell by cell, as a mapping from states of the parents to probabilities, such as
-        `{"no": 0.1, "yes": [0.2, 0.8]}`.
+    variables : Sequence[int] or Mapping[str, int or Sequence[str]]
+        Number of states of each variable, or a mapping from names to a number of states or to the
+        names of the states.
+    tables : Mapping[Any, tuple[Sequence[Variable], array-like or Mapping[Any, Any]]]
+        For each variable its parents and its conditional probability table, with one axis for each
+        parent and the variable itself as the last axis, so that every row sums to 1; or cell by
+        cell, as a mapping from states of the parents to probabilities, such as `{"no": 0.1, "yes":
+        [0.2, 0.8]}`.
 
     >>> net = bayesian_network(
     ...     {"rain": ["no", "yes"], "wet": ["no", "yes"]},
@@ -111,6 +113,25 @@ def child_variables(graph: FactorGraph, variable: Variable) -> tuple[int, ...]:
     v = graph.index(variable)
     children = _require_children(graph)
     return tuple(sorted(int(children[a]) for a in graph.neighbours(v) if children[a] != v))
+
+
+def cpt(graph: FactorGraph, variable: Variable) -> ConditionalTable:
+    """Return the table of a variable with the names of its axes; see `FactorGraph.cpt`."""
+    v = graph.index(variable)
+    if graph.children is None:
+        shared = ", ".join(map(str, graph.neighbours(v))) or "none"
+        raise ModelError(
+            f"the model has no directions, so {graph.label(v)} has no conditional table; its "
+            f"factors are {shared}: read them with graph.table(factor)"
+        )
+    factor, above = family_factor(graph, v), parents(graph, v)
+    axes = [graph.scope(factor).index(u) for u in (*above, v)]
+    states = tuple(
+        graph.states[u] if graph.states else tuple(map(str, range(int(graph.cardinalities[u]))))
+        for u in (*above, v)
+    )
+    table = graph.table(factor).transpose(axes)
+    return ConditionalTable(graph.label(v), tuple(map(graph.label, above)), states, table)
 
 
 def topological_order(graph: FactorGraph) -> Ints:

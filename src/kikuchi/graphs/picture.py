@@ -27,14 +27,19 @@ def network_picture(
 
     Parameters
     ----------
-    graph : the model; edges of an undirected model are drawn without arrowheads.
-    beliefs : probabilities of the states by variable number. A variable without an entry shows
-        its name only, unless it is observed.
-    observed : evidence as {variable number: state number}; these boxes have another colour.
-    variables : the variables to draw, by name or number, with the edges between them; all by
-        default.
-    percentages : whether the percentage of each state is written next to its bar.
-    title : text above the figure.
+    graph : FactorGraph
+        The model; edges of an undirected model are drawn without arrowheads.
+    beliefs : Mapping[int, array-like]
+        Probabilities of the states by variable number. A variable without an entry shows its name
+        only, unless it is observed.
+    observed : Mapping[int, int], optional
+        Evidence as {variable number: state number}; these boxes have another colour.
+    variables : Sequence[Variable], optional
+        The variables to draw, by name or number, with the edges between them; all by default.
+    percentages : bool, default True
+        Whether the percentage of each state is written next to its bar.
+    title : str, optional
+        Text above the figure.
 
     >>> graph = FactorGraph([2, 2], [((0, 1), [[1, 2], [3, 4]])], names=["a", "b"])
     >>> figure = network_picture(graph, {0: [0.3, 0.7]}, observed={1: 0})

@@ -61,11 +61,16 @@ def damped_sweeps(
 
     Parameters
     ----------
-    options : options of the method.
-    messages : messages to update.
-    run : run whose clock limits the sweeps.
-    orders : the order of the variables in each sweep.
-    traced : record the Bethe log Z at every step.
+    options : SweepOptions
+        Options of the method.
+    messages : RatioMessages or TableMessages
+        Messages to update.
+    run : MethodRun
+        Run whose clock limits the sweeps.
+    orders : iterator of arrays of int
+        The order of the variables in each sweep.
+    traced : bool
+        Record the Bethe log Z at every step.
     """
     limit, schedule, tol = (
         run.clock.iterations(options.max_iter),

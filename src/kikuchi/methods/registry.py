@@ -9,8 +9,7 @@ from kikuchi.core.budget import Budget, limits
 from kikuchi.core.log import log_warnings, logger
 from kikuchi.core.options import Registry
 from kikuchi.core.progress import ProgressOption
-from kikuchi.graphs.checks import check_graph
-from kikuchi.graphs.factor_graph import Evidence, FactorGraph
+from kikuchi.graphs.factor_graph import Evidence, FactorGraph, check_graph
 from kikuchi.methods import names
 from kikuchi.methods.beliefs import Beliefs
 from kikuchi.methods.method import Method
@@ -52,23 +51,32 @@ def infer(
 
     Parameters
     ----------
-    graph : the model.
-    method : a method object such as `kk.methods.BeliefPropagation(damping=0.5)`, or a
-        specification string such as "bp:damping=0.5"; "auto" is exact if that fits the limits, else
-        the best approximation. `kikuchi methods` and the page of methods list all of them with
-        their options.
-    evidence : observed states by variable, given by name or number; or observed marginals, a
-        distribution instead of a state, if the method supports them.
-    budget : limits as a `Budget`, instead of the next two.
-    seconds : time limit; iterations stop with the best result so far, marked as not converged.
-    memory : limit of the memory that the run adds, in bytes or as a string such as "2GB"; 4 GB by
+    graph : FactorGraph
+        The model.
+    method : str or Method
+        A method object such as `kk.methods.BeliefPropagation(damping=0.5)`, or a specification
+        string such as "bp:damping=0.5"; "auto" is exact if that fits the limits, else the best
+        approximation. `kikuchi methods` and the page of methods list all of them with their
+        options.
+    evidence : Evidence, optional
+        Observed states by variable, given by name or number; or observed marginals, a distribution
+        instead of a state, if the method supports them.
+    budget : Budget, optional
+        Limits as a `Budget`, instead of the next two.
+    seconds : float, optional
+        Time limit; iterations stop with the best result so far, marked as not converged.
+    memory : int or str, optional
+        Limit of the memory that the run adds, in bytes or as a string such as "2GB"; 4 GB by
         default.
-    progress : True for a bar, or a progress callback.
-    start : the result of an earlier run, with other tables or evidence, to continue from: if little
-        has changed, a few sweeps suffice. For bp, fractional, alpha, trw, gbp, kikuchi and mf. If a
+    progress : ProgressOption, optional
+        True for a bar, or a progress callback.
+    start : Beliefs or str, optional
+        The result of an earlier run, with other tables or evidence, to continue from: if little has
+        changed, a few sweeps suffice. For bp, fractional, alpha, trw, gbp, kikuchi and mf. If a
         method has several fixed points, the one near the start is found. A string is the option
         `start` of methods that have one.
-    options : options of the method by name, as in `kk.infer(graph, "bp", damping=0.5)`.
+    options : any
+        Options of the method by name, as in `kk.infer(graph, "bp", damping=0.5)`.
 
     Returns
     -------

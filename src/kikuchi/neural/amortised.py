@@ -122,7 +122,8 @@ class MessageNetwork(PytreeModel):
         graph : a binary pairwise model with positive tables.
         iterations : rounds of messages; those of the training unless given.
         bracket : whether log Z is bounded, below by mean field at these marginals, above by a few
-            sweeps of the tree-reweighted bound. The bounds hold whatever the network says.
+            sweeps of the tree-reweighted bound. The bounds are valid whatever the output of the
+            network.
         """
         clock = Budget().start()
         rounds = _checked_rounds(self.facts["iterations"] if iterations is None else iterations)

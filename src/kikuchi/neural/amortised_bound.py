@@ -47,7 +47,7 @@ class AmortisedBound(TurnLearner):
     hidden: int = option(32, "units in the hidden layer of each network", low=1)
     rate: float = option(0.01, "step size of Adam on the networks", above=0)
     network_steps: int = option(5, "steps on the networks per turn", low=1)
-    noise: float = option(0.1, "random numbers added where tables say nothing", low=0)
+    noise: float = option(0.1, "random numbers added to uninformative tables", low=0)
     seed: int = option(0, "seed of the networks, the noise and the forests", low=0)
 
     def _fit(self, graph: FactorGraph, data: Data, run: FitRun) -> Learned:

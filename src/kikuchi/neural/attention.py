@@ -32,8 +32,9 @@ class RootGroup(NamedTuple):
     """Root regions of about one number of variables, padded.
 
     `members` has a row per root, filled up with the number of an embedding that is always zero;
-    `heads` says which head writes its table, and `places` where each entry of the padded table
-    stands among the flat entries of all roots (entries of padding: at the end of them).
+    `heads` is the index of the head that writes its table, and `places` contains the position of
+    each entry of the padded table among the flat entries of all roots (entries of padding: at the
+    end of them).
     """
 
     members: Any  # 32 bits
@@ -157,7 +158,9 @@ class NetworkDescent:
         return flat[:-1]
 
     def step(self, gradient: Array) -> Array:
-        """One step against the gradient of the energy in the logits; answers the next logits."""
+        """Make one step against the gradient of the energy in the logits; return the next
+        logits.
+        """
         whole = np.append(gradient, 0.0).astype(np.float32)
         cotangent = tuple(whole[group.places] for group in self.padded.groups)
         self.weights, self.moments, self._outputs = self._functions.step(

@@ -39,9 +39,9 @@ _solvers: OrderedDict[Any, _Kernel] = OrderedDict()
 
 
 class Differentiated(NamedTuple):
-    """What `beliefs` answers: all of them JAX arrays that can be differentiated.
+    """Result of `beliefs`: JAX arrays that can be differentiated.
 
-    `marginals` are flat as `graph.state_offsets` says, `factors` as `graph.log_tables`.
+    `marginals` have the layout of `graph.state_offsets`, `factors` that of `graph.log_tables`.
     """
 
     log_z: Any
@@ -65,7 +65,7 @@ def log_z(
     ----------
     graph : the model; inside `jax.grad`, `jax.jit` or `jax.vmap` one made by
         `graph.with_log_tables(tables)`.
-    method : jt, bp, trw, kikuchi, gbp or mf, as a text or an object.
+    method : jt, bp, trw, kikuchi, gbp or mf, as a specification string or an object.
     evidence : observed states, {variable: state}.
     budget : limits of each run of the method.
 
@@ -264,7 +264,7 @@ class _Reduced:
         return states, entries
 
     def _response(self, found: FixedPoint) -> Respond:
-        """What is settled does not move with the tables."""
+        """Return the response, in which observed states do not change with the tables."""
         response = found.response
         return lambda u, t: self._expanded(*response(u[self.free_states], t[self.kept]), 0.0)
 

@@ -36,7 +36,7 @@ Respond = Callable[[Array, Array], tuple[Array, Array]]  # of a `Response`
 
 @dataclass(frozen=True)
 class FixedPoint:
-    """What a method answers about one set of tables, and how to differentiate it.
+    """The result of a method for one set of tables, and its derivative.
 
     `respond` builds the linear response; log Z alone never needs it.
     """
@@ -132,8 +132,8 @@ class RowsSolver(Solver, ABC):
 
 
 def numbers(graph: FactorGraph, log_tables: Array) -> Array:
-    """Log-tables of the graph in 64 bits, along any leading axes; those that are no numbers are
-    named with their factor.
+    """Log-tables of the graph in 64 bits, along any leading axes; NaN raises an error that names
+    the factor.
     """
     tables = np.array(log_tables, dtype=np.float64)
     check_size(tables[(0,) * (tables.ndim - 1)], graph.table_offsets)

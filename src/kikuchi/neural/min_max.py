@@ -61,7 +61,7 @@ class RegionMinMax(TurnLearner, EnergySettings):
     name: ClassVar[str] = "min-max"
     objective_name: ClassVar[str] = "region-energy log-likelihood per row"
 
-    network_steps: int = option(10, "most steps on the network per turn", low=1)
+    network_steps: int = option(10, "maximum number of steps on the network per alternation", low=1)
     network_tol: float = option(
         0.0, "mean squared change of beliefs in a step that ends a turn's steps after ten", low=0
     )

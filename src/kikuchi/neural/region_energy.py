@@ -25,13 +25,15 @@ from kikuchi.neural.attention import NetworkDescent, network_bytes, padded_roots
 
 
 class Logits(Part, Protocol):
-    """What writes the logits of the root beliefs, and steps against their gradient."""
+    """Protocol of the source of the logits of the root beliefs, and of steps against their
+    gradient.
+    """
 
     def logits(self) -> Array:
         """The present logits."""
 
     def step(self, gradient: Array) -> Array:
-        """One step against the gradient; answers the next logits."""
+        """Make one step against the gradient; return the next logits."""
 
 
 @dataclass(frozen=True)
@@ -70,7 +72,7 @@ class AdamVector(State):
         return self.values
 
     def step(self, gradient: Array) -> Array:
-        """One step against the gradient; answers the next values."""
+        """Make one step against the gradient; return the next values."""
         self.count += 1
         self.mean += 0.1 * (gradient - self.mean)
         self.square += 0.001 * (gradient**2 - self.square)

@@ -53,8 +53,10 @@ class Renn(Method, EnergySettings):
     summary: ClassVar[str] = "region free energy over the beliefs of a network (RENN)"
     objective_name: ClassVar[str] = "Kikuchi log Z"
 
-    tol: float = option(1e-3, "slope of the energy towards any state to stop at, nats", low=0)
-    max_iter: int = option(300, "most steps of Adam", low=1)
+    tol: float = option(
+        1e-3, "stop when no slope of the energy towards a state is larger than this, in nats", low=0
+    )
+    max_iter: int = option(300, "maximum number of steps of Adam", low=1)
     seed: int = option(0, "seed of the first weights", low=0)
 
     def _solve(self, graph: FactorGraph, run: MethodRun) -> Solution:

@@ -21,7 +21,7 @@ from kikuchi.learning.ties import Parameters
 from kikuchi.neural.region_energy import AdamVector
 
 UNWATCHED = 10
-"""Steps on a network that are taken without a look at the clock."""
+"""Steps on a network between two checks of the clock."""
 
 
 @dataclass(frozen=True)
@@ -32,8 +32,10 @@ class TurnLearner(Learner):
     decay: float = option(0.0, "that of turn t is divided by 1 + decay * t", low=0)
     l2: float = option(0.0, "penalty on the squares of log-weights (half of their sum)", low=0)
     ties: str | None = option(None, "factors that share a table, such as 0-3;4-7, or shape")
-    tol: float = option(1e-3, "largest slope to stop at, of tables and networks", low=0)
-    max_iter: int = option(300, "most turns", low=1)
+    tol: float = option(
+        1e-3, "stop when no slope of tables and networks is larger than this", low=0
+    )
+    max_iter: int = option(300, "maximum number of alternations", low=1)
 
     def _in_turns(self, turns: Turns, run: FitRun) -> Learned:
         ended = iterate(
@@ -70,7 +72,7 @@ class Turns(State, ABC):
 
     @property
     def penalty(self) -> float:
-        """What the squares of the log-weights cost."""
+        """The penalty on the squares of the log-weights."""
         return 0.5 * float(self.learner.l2) * float(self.theta.values @ self.theta.values)
 
     def slow_down(self) -> None:
@@ -85,7 +87,8 @@ class Turns(State, ABC):
     def turn(self) -> Step:
         """Steps on the tables, where a turn before has measured their slope; then on the networks.
 
-        The tables move only once another turn is asked for, so that those of the last are kept.
+        The tables are updated only when another alternation begins, so that those of the last one
+        remain.
         """
         if self.measured:
             self.move()

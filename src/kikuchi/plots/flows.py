@@ -57,8 +57,10 @@ def pair_plot(rows: ArrayLike, samples: ArrayLike, names: Sequence[str]) -> Figu
 
     Parameters
     ----------
-    rows, samples : arrays with the same columns, at most six of which are drawn.
-    names : those of the columns.
+    rows, samples : array-like
+        Arrays with the same columns, at most six of which are drawn.
+    names : Sequence[str]
+        Those of the columns.
 
     >>> points = np.random.default_rng(0).normal(size=(20, 3))
     >>> len(pair_plot(points, points, ["a", "b", "c"]).axes)

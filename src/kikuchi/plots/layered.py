@@ -63,11 +63,16 @@ def layered(
 
     Parameters
     ----------
-    n : number of boxes.
-    edges : pairs (upper, lower); they must not form a cycle.
-    widths, heights : size of each box.
-    gap : horizontal space between two boxes.
-    layer_gap : vertical space between two layers.
+    n : int
+        Number of boxes.
+    edges : Sequence[Edge]
+        Pairs (upper, lower); they must not form a cycle.
+    widths, heights : Sequence[float]
+        Size of each box.
+    gap : float, default 0.3
+        Horizontal space between two boxes.
+    layer_gap : float, default 0.5
+        Vertical space between two layers.
 
     >>> layout = layered(3, [(0, 1), (0, 2)], [1.0] * 3, [1.0] * 3, gap=0.5, layer_gap=1.0)
     >>> layout.layer, layout.top.tolist(), layout.x.round(6).tolist()

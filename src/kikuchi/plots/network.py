@@ -53,17 +53,26 @@ def draw_network(
 
     Parameters
     ----------
-    names : name of each variable.
-    edges : pairs (parent, child) of variable numbers, without a cycle; for undirected models any
+    names : Sequence[str]
+        Name of each variable.
+    edges : Sequence[Edge]
+        Pairs (parent, child) of variable numbers, without a cycle; for undirected models any
         orientation without a cycle.
-    states : names of the states of each variable.
-    values : probability of each state of each variable; None, for one variable or for all, draws
-        the name only.
-    observed : evidence as {variable number: state number}; these boxes have another colour.
-    directed : whether edges have arrowheads.
-    percentages : whether the percentage of each state is written next to its bar.
-    grid : rows and columns of a grid whose variables are numbered row by row, to draw it as a grid.
-    title : text above the figure.
+    states : Sequence[Sequence[str]]
+        Names of the states of each variable.
+    values : Sequence[array-like or None], optional
+        Probability of each state of each variable; None, for one variable or for all, draws the
+        name only.
+    observed : Mapping[int, int], optional
+        Evidence as {variable number: state number}; these boxes have another colour.
+    directed : bool, default True
+        Whether edges have arrowheads.
+    percentages : bool, default True
+        Whether the percentage of each state is written next to its bar.
+    grid : tuple[int, int], optional
+        Rows and columns of a grid whose variables are numbered row by row, to draw it as a grid.
+    title : str, optional
+        Text above the figure.
 
     >>> figure = draw_network(["a", "b"], [(0, 1)], [["n", "y"]] * 2, [[0.9, 0.1], [0.5, 0.5]])
     >>> [text.get_text() for text in figure.axes[0].texts][:5]

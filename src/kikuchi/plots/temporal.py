@@ -112,11 +112,16 @@ def coloured_series(
 
     Parameters
     ----------
-    data : the series; NaN is missing.
-    states : the state at each step.
-    names : names of the columns.
-    times : dates of the steps (datetime64), instead of their numbers.
-    first : the number of the first step.
+    data : array
+        The series; NaN is missing.
+    states : array of int
+        The state at each step.
+    names : Sequence[str]
+        Names of the columns.
+    times : array, optional
+        Dates of the steps (datetime64), instead of their numbers.
+    first : int, default 0
+        The number of the first step.
 
     >>> figure = coloured_series(np.zeros((4, 1)), np.array([0, 0, 1, 1]), ["load"])
     >>> [text.get_text() for text in figure.legends[0].get_texts()]

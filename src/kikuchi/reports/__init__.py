@@ -1,4 +1,4 @@
-"""Runs for people: facts of a model, comparisons of methods, and self-contained HTML pages."""
+"""Reports of runs: facts of a model, comparisons of methods, and self-contained HTML pages."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a model is, and what exact inference in it would cost."""
+"""Facts about a model, and the cost of exact inference in it."""
 
 from __future__ import annotations
 
@@ -112,7 +112,7 @@ class ModelFacts:
         return MethodFit(cls.name, True, "; ".join(filter(None, [cls.summary, *remarks])))
 
     def _unmet_needs(self, cls: type[Method]) -> Iterator[str]:
-        """What a method needs and the model or its evidence does not offer."""
+        """Return the requirements of a method that the model or its evidence does not meet."""
         if self.observed_marginals and not cls.takes_observed_marginals:
             yield "takes observed states, not observed marginals"
         if cls.only_for_observed_marginals and not self.observed_marginals:
@@ -132,7 +132,7 @@ class ModelFacts:
             yield f"for {pairwise}{positive}models; this one {' and '.join(faults)}"
 
     def _excessive_costs(self, cls: type[Method], allowed: int | None) -> Iterator[str]:
-        """What a method needs and the budget does not allow."""
+        """Return the requirements of a method that the budget does not allow."""
         most = cls.most_joint_states
         if most is not None and self.log10_states > np.log10(most):
             yield f"{self._states}, more than its limit of {most:,}"

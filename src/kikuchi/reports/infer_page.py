@@ -32,8 +32,8 @@ def infer_report(
     """Write one self-contained HTML page about a run: the question, the answer, how far to trust
     it, pictures, marginals, and how to run it again.
 
-    `exact` adds the errors and a scatter plot; `model` names the model for people; `evidence` is
-    what the run was given; `command` is the command line that repeats it.
+    `exact` adds the errors and a scatter plot; `model` is the displayed name of the model,
+    `evidence` the evidence of the run, and `command` the command line that repeats it.
 
     >>> import tempfile, pathlib, kikuchi as kk
     >>> target = pathlib.Path(tempfile.mkdtemp()) / "run.html"
@@ -150,7 +150,7 @@ def _bounds(beliefs: Beliefs) -> Picture | None:
 
 
 def _known(bound: Array) -> Array:
-    """The bounds with NaN where there was none yet, however the method said so."""
+    """Return the bounds with NaN where there was none yet, however the method marked it."""
     return np.where(np.isfinite(bound), bound, np.nan)
 
 

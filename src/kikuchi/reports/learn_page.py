@@ -47,7 +47,8 @@ def learn_report(
     """Write one self-contained HTML page about a fit: how well it explains its data, how it was
     found, its moments beside those of the data, its strongest factors, and how to run it again.
 
-    `source` and `graph` name the data and the graph for people; `command` repeats the fit.
+    `source` and `graph` are the displayed names of the data and the graph; `command` repeats the
+    fit.
 
     >>> import tempfile, pathlib, kikuchi as kk
     >>> from kikuchi.learning.registry import learn
@@ -62,7 +63,7 @@ def learn_report(
     caption = "The fit, step by step; the residual is the largest slope that is left."
     steps = {fit.learner: fit.trace} if len(fit.trace) > _FEW_STEPS else {}
     page.Report(
-        title=f"{_what(fit)} learnt from {source or 'a table of data'}",
+        title=f"{_what(fit)} learned from {source or 'a table of data'}",
         subtitle=f"By {fit.learner}, with how well it explains the data",
         warnings=_warnings(fit),
         tiles=[*_tiles(fit), *_structure(fit.graph, data, graph)],

@@ -1,4 +1,6 @@
-"""What pages about a model share: the question, pictures of beliefs, marginals, and the code."""
+"""Common parts of the pages about a model: the question, figures of beliefs, marginals, and the
+code.
+"""
 
 from __future__ import annotations
 
@@ -26,7 +28,7 @@ _MOST_COLUMNS = 5
 def model_pairs(
     graph: FactorGraph, model: str | None, evidence: Observed | None
 ) -> list[tuple[str, str]]:
-    """What was given: the model, its size and the evidence."""
+    """Return the input: the model, its size and the evidence."""
     cards = graph.cardinalities
     states = "no variables"
     if len(cards):
@@ -121,7 +123,7 @@ def _shading(beliefs: Beliefs) -> tuple[list[float], str, bool]:
 
 
 def belief_name(beliefs: Beliefs) -> str:
-    """What the numbers of each variable are."""
+    """Return the name of the numbers of each variable."""
     return "Max-marginal" if beliefs.max_product else "Marginal"
 
 

@@ -77,7 +77,7 @@ def write_page(page: Page, path: str | PathLike[str], command: str | None = None
 
 
 def versions() -> list[tuple[str, str]]:
-    """What the answer was computed with, and when the page was written."""
+    """Return the versions of the software, and the date of the page."""
     others = ", ".join(f"{name} {_version(name)}" for name in ("numpy", "numba"))
     return [
         ("Software", f"kikuchi {__version__}, Python {platform.python_version()}, {others}"),
@@ -92,7 +92,7 @@ def convergence_picture(traces: Mapping[str, Trace], caption: str) -> Picture | 
 
 
 def diagnostics(values: Mapping[str, Any]) -> Facts:
-    """What a run recorded about itself, long values cut short."""
+    """Return the records of a run, with long values shortened."""
     return Facts([(name, _short(value)) for name, value in values.items()])
 
 

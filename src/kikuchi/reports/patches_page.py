@@ -57,7 +57,7 @@ def _turned_back(told: Any) -> Array:
 
 
 def _variances(backward: Array) -> Picture:
-    """How the variance of prepared pieces is spread over principal components."""
+    """Draw the variance of prepared pieces by principal component."""
     values = np.linalg.svd(backward, compute_uv=False) ** 2
     values = values[values > 1e-10 * values[0]]
     numbers = np.arange(1, len(values) + 1)

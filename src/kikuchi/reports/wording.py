@@ -45,7 +45,8 @@ def variable_name(graph: FactorGraph, variable: int) -> str:
 
 
 def observations(graph: FactorGraph, evidence: Observed, most: int = 20) -> str:
-    """Evidence as a text such as `rain=yes, x3=0, x4=0.3:0.7` (the last an observed marginal).
+    """Return evidence as a string such as `rain=yes, x3=0, x4=0.3:0.7` (the last an observed
+    marginal).
 
     >>> import kikuchi as kk
     >>> observations(kk.FactorGraph([2, 2], []), {0: 1, 1: [0.25, 0.75]})
@@ -89,7 +90,7 @@ def marginal_text(
 
 
 def verdict(run: Beliefs | Fit, diverged: str = "diverged") -> str:
-    """Whether a run converged, and if not, what stopped it; `diverged` says what that means.
+    """Return whether a run converged, and if not, what stopped it; `diverged` describes divergence.
 
     >>> import kikuchi as kk
     >>> verdict(kk.infer(kk.FactorGraph([2], [((0,), [1, 3])]), "enumerate"))
@@ -131,7 +132,9 @@ def bounds(beliefs: Beliefs, decimals: int = 9, unknown: str = "none certified")
 
 
 def choice(beliefs: Beliefs) -> list[tuple[str, str]]:
-    """What `auto` chose and why, and which methods proved its bounds; empty for other methods."""
+    """Return the choice of `auto`, its reason, and the methods of its bounds; empty for other
+    methods.
+    """
     facts = beliefs.diagnostics
     if "chosen" not in facts:
         return []
@@ -162,7 +165,7 @@ def data_text(data: Data) -> str:
 
 
 def score_pairs(score: Score) -> list[tuple[str, str]]:
-    """How well a model explains rows, for a table."""
+    """Return the fit of a model to rows, for a table."""
     pairs = [("log-likelihood per row", likelihood(score))]
     if score.pseudo is not None:
         pairs.append(("pseudo-log-likelihood per row", text.log_z(score.pseudo, 6)))
@@ -196,7 +199,7 @@ def certified_pairs(fit: Fit) -> list[tuple[str, str]]:
 
 
 def objective_name(fit: Fit) -> str:
-    """What the objective is, and whether penalties are subtracted from it."""
+    """Return the name of the objective, and whether penalties are subtracted from it."""
     from kikuchi.learning.registry import parse_learner
 
     learner = parse_learner(fit.learner)
