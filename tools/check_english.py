@@ -55,6 +55,7 @@ CLEAN = (
     "src/kikuchi/methods",
     "src/kikuchi/neural",
     "src/kikuchi/plots",
+    "src/kikuchi/queries",
     "src/kikuchi/reports",
     "src/kikuchi/training",
 )

@@ -1,4 +1,4 @@
-"""What an answer depends on: sensitivity to entries of tables, and which test to do next."""
+"""Sensitivity of results to entries of tables, and the choice of the next test."""
 
 from __future__ import annotations
 
@@ -111,7 +111,7 @@ def sensitivity(
     tables: Sequence[Variable] | None = None,
     **within: Unpack[RunLimits],
 ) -> Sensitivity:
-    """How P(target = state | evidence) changes with each entry of the tables, exactly.
+    """Return the exact change of P(target = state | evidence) with each entry of the tables.
 
     P(q, e) and P(e) are linear in an entry t, so that dP(q | e)/dt = P(q | e) (P(x | q, e) -
     P(x | e)) / t with x the states that the entry is about.
@@ -119,7 +119,7 @@ def sensitivity(
     Parameters
     ----------
     model, evidence : as in `query`.
-    target, state : the answer whose sensitivity is asked.
+    target, state : the result whose sensitivity is computed.
     tables : in directed models the variables whose conditional tables are looked at, else numbers
         of factors; all by default.
     budget, seconds, memory : limits of the run: a budget, or seconds and memory.
