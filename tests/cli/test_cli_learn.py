@@ -297,7 +297,7 @@ def test_too_few_rows_are_warned_of(tmp_path: Path) -> None:
         ("rain,rain\nno,no\n", ["two columns have the name 'rain'"]),
         ("rain,sky,mood\nno,blue,no\n", ["column 'mood' is not a variable of the model"]),
         ("rain,sky,wet\nno,purple,no\n", ["'purple' is not a state", "black"]),
-        ("rain,sky,wet\n0,7,0\n", ["state 7"]),
+        ("rain,sky,wet\n0,7,0\n", ["'7' is not a state"]),
     ],
 )
 def test_bad_tables(content: str, fragments: list[str], tmp_path: Path) -> None:

@@ -89,10 +89,13 @@ def test_errors_of_an_inner_loop_reach_python(tmp_path: Path, kept: bool) -> Non
     assert "ValueError: below zero" in caught.value.stderr
 
 
+@pytest.mark.parametrize("kind", ["nbc", "nbi"])
 @pytest.mark.parametrize("body", [b"", b"\x80\xff", b"ckikuchi.core.compiled\nGone\n."])
-def test_a_damaged_inner_loop_on_disk_is_compiled_anew(tmp_path: Path, body: bytes) -> None:
+def test_a_damaged_inner_loop_on_disk_is_compiled_anew(
+    tmp_path: Path, body: bytes, kind: str
+) -> None:
     _run(tmp_path, "both(x)")
-    damaged = list(tmp_path.glob("kept/*/*/*-inner*.nbc"))
+    damaged = list(tmp_path.glob(f"kept/*/*/*-inner*.{kind}"))
     assert len(damaged) == 2
     for file in damaged:
         file.write_bytes(body)

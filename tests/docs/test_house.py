@@ -199,6 +199,23 @@ def test_cycles_are_found_wherever_the_import_stands(tmp_path: Path) -> None:
     assert "1 import cycles, at most 0" in next(house.cycle_faults(cycles, 0))
 
 
+def test_functions_with_many_parameters_are_counted(tmp_path: Path) -> None:
+    place = tmp_path / "src" / "kikuchi" / "core"
+    place.mkdir(parents=True)
+    given = ", ".join("abcdefgh")
+    place.joinpath("a.py").write_text(
+        f"def few({given}, *rest, **options): ...\n"
+        f"class A:\n    async def many(self, {given}): ...\n"
+        f"def keywords(*, {given}, i): ...\n"
+    )
+    found = house.many_parameters(house.modules(tmp_path))
+    assert found == ["kikuchi/core/a.py: keywords has 9", "kikuchi/core/a.py: many has 9"]
+    assert list(house.parameter_faults(found, 2)) == []
+    assert "2 functions have more than 8 parameters, at most 1" in next(
+        house.parameter_faults(found, 1)
+    )
+
+
 SCRIPTS = sorted(
     path for folder in ("benchmarks", "tools") for path in (ROOT / folder).rglob("*.py")
 )

@@ -397,7 +397,7 @@ def test_a_fit_to_few_columns_is_compared_with_a_normal_distribution():
 def test_a_network_that_overfits_a_small_table_is_a_warning():
     """Training rows are denser than under a normal distribution, held-out rows less."""
     rows = np.random.default_rng(0).normal(size=(300, 6))
-    with pytest.warns(ConvergenceWarning, match="held-out row.*it overfits: give fewer epochs"):
+    with pytest.warns(ConvergenceWarning, match="held-out row.*it overfits: lower max_iter"):
         model = EnergyModel(random_state=0).fit(rows)
     normal = multivariate_normal(rows.mean(axis=0), np.cov(rows.T)).logpdf(rows).mean()
     assert model.score(rows) > normal

@@ -17,8 +17,8 @@ from kikuchi.engines.messages.reweighted import ReweightedMessages
 from kikuchi.engines.messages.tables import TableMessages
 from kikuchi.engines.regions.engine import RegionBeliefs
 from kikuchi.engines.regions.regions import MinimisedRegions, PropagatedRegions
-from kikuchi.engines.trees.exact import ExactEngine
 from kikuchi.engines.trees.plan import make_plan, unconditioned
+from kikuchi.engines.trees.tree import Tree
 from kikuchi.graphs.regions.builders import region_graph
 
 Make = Callable[[kk.FactorGraph], Engine]
@@ -26,7 +26,7 @@ Make = Callable[[kk.FactorGraph], Engine]
 
 def _exact(graph: kk.FactorGraph, hugin: bool = False) -> Engine:
     plan = make_plan(unconditioned(graph), "cheapest", None)
-    return ExactEngine(plan, kk.Budget().start(), "hugin" if hugin else "shafer-shenoy")
+    return Tree(plan, kk.Budget().start(), "hugin" if hugin else "shafer-shenoy")
 
 
 def _regions(graph: kk.FactorGraph) -> RegionBeliefs:

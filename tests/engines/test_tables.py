@@ -45,8 +45,7 @@ def test_places_and_compiled_projections_are_those_of_numpy(seed: int) -> None:
     expected = np.array(by_axis) @ digits
     assert places(shape, by_axis).tolist() == expected.tolist()
     out = np.full(expected.size + 3, 99, dtype=np.int32)
-    padded = np.concatenate([[7], sub, [7]]), np.array([100, *steps, 100])
-    size = project(cards, names, (0, 4), padded[0], (1, 3), padded[1], (5, 2), out)
+    size = project(cards, names, sub, np.array(steps), 5, out[2:])
     assert size == expected.size
     assert out.tolist() == [99, 99, *(5 + expected).tolist(), 99]
 

@@ -9,8 +9,10 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
+from typer.testing import CliRunner
 
 import kikuchi as kk
+from kikuchi.cli.main import app
 from kikuchi.core.errors import DataError, KikuchiError
 from kikuchi.learning.files import read_data
 from kikuchi.queries.cases import read_cases
@@ -106,7 +108,7 @@ def test_a_cell_is_one_state_through_every_door(
         )
         doors["most_probable"] = lambda: (
             seen[state]
-            if kk.most_probable(graph, evidence={"v": given})["v"] == ["no", "yes"][state]
+            if kk.most_probable(graph, evidence={"v": given})[0]["v"] == ["no", "yes"][state]
             else 0.0
         )
     for name, door in doors.items():
@@ -115,6 +117,26 @@ def test_a_cell_is_one_state_through_every_door(
                 door()
         else:
             assert door() == pytest.approx(seen[state] / seen[-1], rel=1e-9), name
+
+
+@pytest.mark.parametrize(("cell", "weight"), [("yes", 0.75), ("0", 0.25), ("1.0", 0.75)])
+def test_commands_read_cells_by_the_same_rule(tmp_path: Path, cell: str, weight: float) -> None:
+    model, source, out = tmp_path / "m.bif", tmp_path / "d.csv", tmp_path / "out.csv"
+    net = kk.bayesian_network({"v": ["no", "yes"]}, {"v": ([], [0.25, 0.75])})
+    kk.write(net, model)
+    source.write_text(f"v\n{cell}\n")
+    run = CliRunner()
+    done = run.invoke(app, ["predict", str(model), str(source), "-o", str(out)])
+    assert done.exit_code == 0, done.output
+    assert float(out.read_text().split(",")[-1]) == pytest.approx(np.log(weight))
+    done = run.invoke(app, ["evaluate", str(model), str(source), "--json", "-"])
+    assert done.exit_code == 0, done.output
+    assert f"{np.log(weight):.6f}"[:8] in done.stdout
+    source.write_text("v\nmaybe\n")
+    predict = ["predict", str(model), str(source), "-o", str(out)]
+    for words in (predict, ["evaluate", str(model), str(source)]):
+        done = run.invoke(app, words)
+        assert done.exit_code == 2 and "'maybe' is not a state" in " ".join(done.output.split())
 
 
 def test_columns_go_by_name_and_else_by_place_through_every_door(tmp_path: Path) -> None:

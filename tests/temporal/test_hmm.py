@@ -353,8 +353,19 @@ def test_a_fit_to_fewer_numbers_than_parameters_is_warned_of():
 def test_lengths_of_sequences_are_not_ignored():
     """As the second argument, where hmmlearn takes them, they were dropped in silence."""
     rows = np.random.default_rng(0).normal(size=(10, 1))
-    with pytest.raises(DataError, match=r"2 lengths of sequences beside 10 rows; give a list"):
+    with pytest.raises(DataError, match="2 lengths of sequences beside 10 rows; give them"):
         HMM(2).fit(rows, [4, 6])
+    whole, apart = (HMM(2, n_init=1, max_iter=3, random_state=0) for _ in range(2))
+    whole.fit(rows, lengths=[4, 6])
+    apart.fit([rows[:4], rows[4:]])
+    np.testing.assert_array_equal(whole.transmat_, apart.transmat_)
+    np.testing.assert_array_equal(
+        whole.predict(rows, lengths=[4, 6]), np.concatenate(apart.predict([rows[:4], rows[4:]]))
+    )
+    assert whole.covars_.shape == (2, 1, 1)
+    for bad in ([4, 5], [10.0], [0, 10]):
+        with pytest.raises(DataError, match="lengths must be whole numbers"):
+            whole.predict(rows, lengths=bad)
     labels = np.zeros(10, dtype=int)  # what a pipeline hands on
     HMM(1).fit(rows, labels)
 

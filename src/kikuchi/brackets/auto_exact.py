@@ -14,10 +14,10 @@ from kikuchi.core.compiling import compiles_when_needed
 from kikuchi.core.errors import BudgetError
 from kikuchi.engines.run import MethodRun, Solution
 from kikuchi.engines.trees.calibrated import tree_joint
-from kikuchi.engines.trees.engine import Watch
 from kikuchi.engines.trees.measured_speed import measured
 from kikuchi.engines.trees.plan import TreePlan, factor_targets, make_plan, unconditioned
-from kikuchi.engines.trees.slices import SlicedPlan
+from kikuchi.engines.trees.propagation import Watch
+from kikuchi.engines.trees.slices import Slices
 from kikuchi.engines.trees.speed import NOMINAL
 from kikuchi.graphs.conditioned import expand_factors
 from kikuchi.graphs.factor_graph import FactorGraph
@@ -62,7 +62,7 @@ def by_junction_tree(plan: TreePlan, run: MethodRun, why: str) -> Solution | Non
     return solution
 
 
-def in_slices(sliced: SlicedPlan, run: MethodRun, why: str) -> Solution | None:
+def in_slices(sliced: Slices, run: MethodRun, why: str) -> Solution | None:
     """Return the exact result as a sum over slices, or None if the time ended first."""
     try:
         log_z, marginals = sliced.solve(Watch(run.clock, foresee=True))
@@ -143,10 +143,8 @@ class ExactCost:
     overfull: float
 
     @classmethod
-    def of(cls, plan: TreePlan, run: MethodRun, sliced: SlicedPlan | None = None) -> ExactCost:
-        """Return the cost of a junction tree, or of its slices, compared with the budget of a
-        run.
-        """
+    def of(cls, plan: TreePlan, run: MethodRun, sliced: Slices | None = None) -> ExactCost:
+        """Return the cost of a junction tree, or of its slices, beside the budget of a run."""
         budget = run.clock.budget
         least = "" if plan.complete else "at least "
         needed, slices = plan.bytes, ""

@@ -29,8 +29,7 @@ from kikuchi.engines.mini_buckets.plan import (
 )
 from kikuchi.engines.run import rounding_error
 from kikuchi.engines.small_work import loops_for
-from kikuchi.graphs.checks import check_graph
-from kikuchi.graphs.factor_graph import Evidence, FactorGraph
+from kikuchi.graphs.factor_graph import Evidence, FactorGraph, check_graph
 from kikuchi.methods.beliefs import Beliefs
 from kikuchi.methods.method import Method, certain_bounds, crossed_bounds
 from kikuchi.methods.registry import METHODS

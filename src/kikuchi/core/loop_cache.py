@@ -117,11 +117,15 @@ class LoopCache(FunctionCache):  # type: ignore[misc]
     def load_inner(self, sig: Any, target_context: Any) -> Any:
         """Return the form that calling loops inline; None if there is none that can be read."""
         COMPILING.begin()
+        index = self._index(self._folder, INNER)
         try:
             target_context.refresh()
-            key = self._index_key(sig, target_context.codegen())
-            return self._index(self._folder, INNER).load(key)
+            return index.load(self._index_key(sig, target_context.codegen()))
         except Exception:  # whatever unpickling raises; the loop is compiled again and cached
+            try:
+                index.flush()
+            except OSError:
+                self.disable()
             return None
         finally:
             COMPILING.end(loaded=True)

@@ -57,7 +57,7 @@ _START_SHARE = 0.5  # of the time limit, which the search for first filters may 
 _FIRST_ROWS, _CHECKED = 100, 5000  # rows at which energies of ours, and those of users, are tried
 _COLLAPSED = 1e-3  # a shape that has lost its expert's influence
 _BELOW_NORMAL = "the log-density is below that of a normal distribution"
-_OVERFITS = "it overfits: give fewer epochs or features, or more rows"
+_OVERFITS = "it overfits: lower max_iter or n_components, or give more rows"
 _SURE = 3.0  # standard errors by which it must be
 _SHORT: dict[str, Any] = {  # of the bracket by which a fit is judged
     "betas": 300, "chains": 60, "burn_in": 60, "replicas": 8, "batches": 3, "width": 0.2,

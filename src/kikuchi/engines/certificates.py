@@ -33,8 +33,7 @@ from kikuchi.core.errors import MethodError
 from kikuchi.core.labelled import html_facts
 from kikuchi.engines.run import Solution
 from kikuchi.engines.small_work import loops_for
-from kikuchi.graphs.checks import check_graph
-from kikuchi.graphs.factor_graph import Evidence, FactorGraph
+from kikuchi.graphs.factor_graph import Evidence, FactorGraph, check_graph
 from kikuchi.graphs.graph_arrays import flatten
 
 NOTE_EDGES = 20_000  # beyond it the note would cost more than the run

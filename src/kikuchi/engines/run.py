@@ -18,8 +18,7 @@ from kikuchi.core.run import Step
 from kikuchi.core.trace import Trace
 from kikuchi.engines.engine import Engine
 from kikuchi.engines.start import Start
-from kikuchi.graphs.conditioned import Conditioned
-from kikuchi.graphs.factor_graph import FactorGraph
+from kikuchi.graphs.factor_graph import Conditioned, FactorGraph
 
 __all__ = ["Covariance", "FactorTables", "Joint", "MethodRun", "Solution", "Step", "rounding_error"]
 

@@ -12,8 +12,8 @@ from kikuchi.engines.engine import Engine
 from kikuchi.engines.loops.state import State
 from kikuchi.engines.mean_field.product import ProductState
 from kikuchi.engines.messages.state import MessageState
-from kikuchi.graphs.conditioned import Conditioned
-from kikuchi.graphs.factor_graph import FactorGraph
+from kikuchi.graphs.conditioned import expand_marginals
+from kikuchi.graphs.factor_graph import Conditioned, FactorGraph
 
 
 @dataclass(frozen=True, eq=False)
@@ -91,7 +91,7 @@ class Start:
             found = ProductState(self.engine.marginals())
         if not isinstance(found, ProductState):
             raise self.refused("mf")
-        whole = self.conditioned.expand_marginals(found.q)
+        whole = expand_marginals(self.conditioned, found.q)
         free = np.zeros(now.original.n_variables, dtype=bool)
         free[now.variables] = True
         return np.asarray(whole[np.repeat(free, now.original.cardinalities)])

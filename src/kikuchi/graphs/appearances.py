@@ -348,7 +348,7 @@ class _SparseInverse:
 
 def _oriented(graph: FactorGraph, rho: Array) -> Appearances:
     """Split the weights of pairs between their ends, or raise an error naming the violating set."""
-    from kikuchi.graphs.kernels.appearances import orient
+    from kikuchi.graphs.kernels.appearances import EdgeLoads, EdgeSlots, orient
 
     orders = np.diff(graph.scope_offsets)
     first = graph.scope_offsets[:-1][orders == 2]
@@ -358,11 +358,13 @@ def _oriented(graph: FactorGraph, rho: Array) -> Appearances:
     counts = np.bincount(ends.ravel(), minlength=graph.n_variables)
     starts = np.concatenate([[0], np.cumsum(counts)]).astype(np.int64)
     share = np.repeat(0.5 * rho[orders == 2], 2)
-    load = np.bincount(ends.ravel(), share, graph.n_variables)
+    load: Array = np.bincount(ends.ravel(), share, graph.n_variables).astype(np.float64)
     mean = np.zeros_like(share)
     reached = np.zeros(graph.n_variables, dtype=bool)
     roots = _neighbours_in_turn(graph)
-    failed = orient(roots, starts, slots, other, share, load, _POLYTOPE_TOL, mean, reached)
+    edges = EdgeSlots(starts, slots, other)
+    loads = EdgeLoads(share, load, np.ones(graph.n_variables))
+    failed = orient(roots, edges, loads, _POLYTOPE_TOL, mean, reached)
     if failed >= 0:
         heavy = np.flatnonzero(reached)
         total = float(rho[orders == 2][reached[ends].all(axis=1)].sum())

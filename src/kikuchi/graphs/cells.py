@@ -150,24 +150,28 @@ class StateCoder:
 
 def _distinct(cells: Any) -> tuple[list[Any], Ints]:
     """The distinct cells of a column and, for each cell, which of them it is."""
+    if isinstance(cells, np.ndarray) and cells.dtype.kind in "iufb":
+        numbers, inverse = np.unique(cells, return_inverse=True)
+        return numbers.tolist(), inverse
     if type(cells).__module__.partition(".")[0] == "pandas" and cells.dtype != object:
         import pandas
 
         codes, found = pandas.factorize(cells, use_na_sentinel=False)
         return list(found), np.asarray(codes, dtype=np.int64)
-    if isinstance(cells, np.ndarray) and cells.dtype.kind in "iufb":
-        numbers, inverse = np.unique(cells, return_inverse=True)
-        return numbers.tolist(), inverse
-    items = cells.tolist() if isinstance(cells, np.ndarray) else list(cells)
+    items = cells.tolist() if hasattr(cells, "tolist") else list(cells)
+    kinds = set(map(type, items))
+    mixed = len(kinds) > 1 and not kinds.isdisjoint((bool, np.bool_))  # True is 1 to a dict
     try:
         seen: dict[Any, int] = {}
-        places = [
-            seen.setdefault(None if _is_nan(item) else (type(item), item), len(seen))
-            for item in items
-        ]
+        if mixed:
+            places = [seen.setdefault((type(x), x), len(seen)) for x in items]
+            return [cell for _, cell in seen], np.array(places, dtype=np.int64)
+        if not kinds.isdisjoint((float, np.float64, np.float32)):
+            items = [None if _is_nan(item) else item for item in items]
+        places = [seen.setdefault(item, len(seen)) for item in items]
     except TypeError:  # lists or arrays in cells
         return items, np.arange(len(items))
-    return [None if key is None else key[1] for key in seen], np.array(places, dtype=np.int64)
+    return list(seen), np.array(places, dtype=np.int64)
 
 
 def _is_nan(cell: Any) -> bool:

@@ -10,6 +10,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from kikuchi.core import numerics
 from kikuchi.core.arrays import U4, Array, Ints
+from kikuchi.core.bins import interval_given
 from kikuchi.core.errors import EvidenceError, ModelError, suggestion
 
 INDEX = np.uint32  # unsigned: compiled loops then skip the wrap-around of negative indices
@@ -27,19 +28,6 @@ def same(a: NDArray[Any] | None, b: NDArray[Any] | None) -> bool:
     if a is None or b is None:
         return a is b
     return bool(np.array_equal(a, b))
-
-
-def check_graph(graph: Any, taker: str) -> None:
-    """Raise an error unless `graph` is a `FactorGraph`; `taker` is the name of the calling
-    function.
-    """
-    from kikuchi.graphs.factor_graph import FactorGraph
-
-    if not isinstance(graph, FactorGraph):
-        raise ModelError(
-            f"{taker} takes a FactorGraph, got {type(graph).__name__}; kk.as_model converts a "
-            "path or a model of another library"
-        )
 
 
 def part_of_factor(offsets: NDArray[Any], factor: Any) -> slice:
@@ -85,6 +73,28 @@ def variable_number(variable: int | str, index: Mapping[str, int], count: int) -
     if not 0 <= variable < count:
         raise ModelError(f"there is no variable {variable}; the model has variables 0..{count - 1}")
     return int(variable)
+
+
+def state_number(state: Any, names: Sequence[str] | None, count: int, label: str) -> int:
+    """Return the number of a state, given by number, name or value, of the variable `label`."""
+    interval = None if names is None else interval_given(names, state)
+    if interval is not None:
+        return interval
+    if isinstance(state, str):
+        if names is None:
+            raise EvidenceError(
+                f"variable {label}: state '{state}' is a name, but the states have "
+                f"none; give a number in 0..{count - 1}"
+            )
+        if state in names:
+            return names.index(state)
+        raise EvidenceError(f"variable {label} has no state '{state}'; {suggestion(state, names)}")
+    if not isinstance(state, int | np.integer) or isinstance(state, bool | np.bool_):
+        known = known_states(names, count)
+        raise EvidenceError(f"variable {label}: {state!r} is not a state; give {known}")
+    if not 0 <= state < count:
+        raise EvidenceError(f"variable {label} has states 0..{count - 1}, got {state}")
+    return int(state)
 
 
 def scope_and_table(factor: Any, number: int) -> tuple[Sequence[int | str], ArrayLike]:

@@ -2,61 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
-
 import numpy as np
 
-from kikuchi.core.arrays import Array, Ints, Mask
+from kikuchi.core.arrays import Array, Ints
 from kikuchi.core.errors import ImpossibleEvidenceError
 from kikuchi.graphs.checks import all_zero_factors
-
-if TYPE_CHECKING:
-    from kikuchi.graphs.factor_graph import FactorGraph
-
-
-@dataclass(frozen=True)
-class Conditioned:
-    """A reduced graph and the mapping back to the original graph."""
-
-    graph: FactorGraph
-    original: FactorGraph
-    observed: dict[int, int]
-    variables: Ints
-    factors: Ints
-
-    def expand_marginals(self, reduced: Array) -> Array:
-        """Return flat marginals of the original graph, with all mass of observed variables on their
-        state.
-        """
-        original = self.original
-        if not self.observed:
-            return reduced
-        out = np.zeros(int(original.state_offsets[-1]))
-        out[self._unobserved_states] = reduced
-        for v, k in self.observed.items():
-            out[original.state_offsets[v] + k] = 1.0
-        return out
-
-    def expand_states(self, reduced: Ints) -> Ints:
-        """Return a state vector, or rows of state vectors, of the original graph."""
-        out = np.empty((*reduced.shape[:-1], self.original.n_variables), dtype=np.int64)
-        out[..., self.variables] = reduced
-        for v, k in self.observed.items():
-            out[..., v] = k
-        return out
-
-    @property
-    def _unobserved_states(self) -> Mask:
-        unobserved = np.zeros(self.original.n_variables, dtype=bool)
-        unobserved[self.variables] = True
-        return np.repeat(unobserved, self.original.cardinalities)
+from kikuchi.graphs.factor_graph import Conditioned, FactorGraph
 
 
 def conditioned(graph: FactorGraph, observed: dict[int, int]) -> Conditioned:
     """Slice every table of `graph` at the `observed` states and remove the observed variables."""
-    from kikuchi.graphs.factor_graph import FactorGraph
-
     if not observed:
         every = np.arange(graph.n_variables), np.arange(graph.n_factors)
         return Conditioned(graph, graph, observed, *every)
@@ -98,8 +53,31 @@ def conditioned(graph: FactorGraph, observed: dict[int, int]) -> Conditioned:
     return Conditioned(reduced, graph, observed, variables, kept_factors)
 
 
+def expand_marginals(reduced: Conditioned, marginals: Array) -> Array:
+    """Return flat marginals of the original graph; observed variables have all mass on a state."""
+    if not reduced.observed:
+        return marginals
+    graph = reduced.original
+    unobserved = np.zeros(graph.n_variables, dtype=bool)
+    unobserved[reduced.variables] = True
+    out = np.zeros(int(graph.state_offsets[-1]))
+    out[np.repeat(unobserved, graph.cardinalities)] = marginals
+    for v, k in reduced.observed.items():
+        out[graph.state_offsets[v] + k] = 1.0
+    return out
+
+
+def expand_states(reduced: Conditioned, states: Ints) -> Ints:
+    """Return a state vector, or rows of them, of the original graph."""
+    out = np.empty((*states.shape[:-1], reduced.original.n_variables), dtype=np.int64)
+    out[..., reduced.variables] = states
+    for v, k in reduced.observed.items():
+        out[..., v] = k
+    return out
+
+
 def expand_factors(reduced: Conditioned, tables: Array) -> Array:
-    """Factor beliefs of the original graph from those of the reduced one."""
+    """Return factor beliefs of the original graph from those of the reduced one."""
     graph = reduced.original
     out = np.zeros(graph.log_tables.size)
     position = {int(a): k for k, a in enumerate(reduced.factors)}

@@ -19,7 +19,7 @@ from numpy.typing import ArrayLike
 from kikuchi.core.arrays import U4, Ints
 from kikuchi.core.errors import EvidenceError, ModelError, suggestion
 from kikuchi.core.seeds import Seed, generator
-from kikuchi.graphs.conditional import TOLERANCE, conditional_table
+from kikuchi.graphs.conditional import TOLERANCE, ConditionalTable, conditional_table
 from kikuchi.graphs.factor_graph import Evidence, FactorGraph, Variable
 
 Variables = Variable | Iterable[Variable]
@@ -113,6 +113,25 @@ def child_variables(graph: FactorGraph, variable: Variable) -> tuple[int, ...]:
     v = graph.index(variable)
     children = _require_children(graph)
     return tuple(sorted(int(children[a]) for a in graph.neighbours(v) if children[a] != v))
+
+
+def cpt(graph: FactorGraph, variable: Variable) -> ConditionalTable:
+    """Return the table of a variable with the names of its axes; see `FactorGraph.cpt`."""
+    v = graph.index(variable)
+    if graph.children is None:
+        shared = ", ".join(map(str, graph.neighbours(v))) or "none"
+        raise ModelError(
+            f"the model has no directions, so {graph.label(v)} has no conditional table; its "
+            f"factors are {shared}: read them with graph.table(factor)"
+        )
+    factor, above = family_factor(graph, v), parents(graph, v)
+    axes = [graph.scope(factor).index(u) for u in (*above, v)]
+    states = tuple(
+        graph.states[u] if graph.states else tuple(map(str, range(int(graph.cardinalities[u]))))
+        for u in (*above, v)
+    )
+    table = graph.table(factor).transpose(axes)
+    return ConditionalTable(graph.label(v), tuple(map(graph.label, above)), states, table)
 
 
 def topological_order(graph: FactorGraph) -> Ints:

@@ -355,17 +355,18 @@ class _Greedy:
         """
         limit = most_effort / self.slowness
         hard = limit < _STOP_EFFORT
+        stop = self.kernels.Stop(
+            0 if hard else int(_STOP_BITS / _UNIT),
+            int(limit if hard else _STOP_EFFORT / self.slowness),
+            float(most),
+        )
         result = self.kernels.eliminate(
-            self.offsets,
-            self.neighbours,
-            self.weights,
+            self.kernels.PrimalGraph(self.offsets, self.neighbours, self.weights),
             self._fill if order == "min-fill" else self.flat,
             self.kernels.RULES.index(order),
             tie,
             levels,
-            0 if hard else int(_STOP_BITS / _UNIT),
-            int(limit if hard else _STOP_EFFORT / self.slowness),
-            most,
+            stop,
             _UNIT,
         )
         return self._as_elimination(result)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from functools import cached_property
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
@@ -11,8 +12,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from kikuchi.core.arrays import U4, Array, Ints
-from kikuchi.core.bins import interval_given
-from kikuchi.core.errors import EvidenceError, ModelError, suggestion
+from kikuchi.core.errors import EvidenceError, ModelError
 from kikuchi.graphs.checks import (
     INDEX,
     MAX_STATES,
@@ -26,17 +26,16 @@ from kikuchi.graphs.checks import (
     check_size,
     check_tables,
     frozen,
-    known_states,
     log_of_weights,
     offsets_of_tables,
     part_of_factor,
     same,
     scope_and_table,
     scope_rows,
+    state_number,
     variable_number,
 )
-from kikuchi.graphs.conditioned import Conditioned, conditioned
-from kikuchi.graphs.reading import ChildVariables, StateNames, conditional, named
+from kikuchi.graphs.reading import ChildVariables, StateNames, named
 
 if TYPE_CHECKING:
     from kikuchi.graphs.conditional import ConditionalTable
@@ -357,7 +356,8 @@ class FactorGraph:
         no     0.99  0.01
         yes    0.9   0.1
         """
-        return conditional(self, variable)
+        table: ConditionalTable = import_module("kikuchi.graphs.directed").cpt(self, variable)
+        return table
 
     def neighbours(self, variable: Variable) -> tuple[int, ...]:
         """Factors that contain a `variable`, given by number or name."""
@@ -372,26 +372,8 @@ class FactorGraph:
     def state_index(self, variable: Variable, state: State) -> int:
         """Number of a `state` of a `variable`, both given by number or name."""
         v = self.index(variable)
-        count = int(self.cardinalities[v])
-        interval = None if self.states is None else interval_given(self.states[v], state)
-        if interval is not None:
-            return interval
-        if isinstance(state, str):
-            if self.states is None:
-                raise EvidenceError(
-                    f"variable {self.label(v)}: state '{state}' is a name, but the states have "
-                    f"none; give a number in 0..{count - 1}"
-                )
-            if state in self.states[v]:
-                return self.states[v].index(state)
-            hint = suggestion(state, self.states[v])
-            raise EvidenceError(f"variable {self.label(v)} has no state '{state}'; {hint}")
-        if not isinstance(state, int | np.integer) or isinstance(state, bool | np.bool_):
-            known = known_states(None if self.states is None else self.states[v], count)
-            raise EvidenceError(f"variable {self.label(v)}: {state!r} is not a state; give {known}")
-        if not 0 <= state < count:
-            raise EvidenceError(f"variable {self.label(v)} has states 0..{count - 1}, got {state}")
-        return int(state)
+        names = None if self.states is None else self.states[v]
+        return state_number(state, names, int(self.cardinalities[v]), self.label(v))
 
     def label(self, variable: int) -> str:
         """The name of the variable number `variable`, or its number as text."""
@@ -446,8 +428,7 @@ class FactorGraph:
     @cached_property
     def components(self) -> Ints:
         """Connected component of each variable, numbered from 0."""
-        labels: Ints = import_module("kikuchi.graphs.shapes").component_labels(self)
-        return frozen(labels)
+        return frozen(import_module("kikuchi.graphs.shapes").component_labels(self))
 
     @property
     def n_components(self) -> int:
@@ -572,11 +553,11 @@ class FactorGraph:
         return self._sliced({**states, **single})
 
     def _sliced(self, observed: dict[int, int]) -> Conditioned:
-        return conditioned(self, observed)
+        found: Conditioned = import_module("kikuchi.graphs.conditioned").conditioned(self, observed)
+        return found
 
     def clamp(self, evidence: Evidence | None) -> FactorGraph:
-        """Clamp the domains: keep all variables and add one 0/1 factor per observation in
-        `evidence`.
+        """Clamp the domains: keep all variables, add a 0/1 factor per observation in `evidence`.
 
         >>> FactorGraph([2], [((0,), [1.0, 3.0])]).clamp({0: 1}).n_factors
         2
@@ -588,8 +569,7 @@ class FactorGraph:
         return self.with_fields(fields)
 
     def with_fields(self, fields: Iterable[tuple[int, Array]]) -> FactorGraph:
-        """Return the graph with one more factor for each pair (variable number, log-weights) of
-        `fields`.
+        """Add a factor for each pair (variable number, log-weights) of `fields`.
 
         >>> FactorGraph([2], [((0,), [1.0, 3.0])]).with_fields([(0, np.zeros(2))]).n_factors
         2
@@ -601,4 +581,24 @@ class FactorGraph:
             scope_offsets=np.append(self.scope_offsets, self.n_edges + 1 + np.arange(len(fields))),
             log_tables=np.concatenate([self.log_tables, *(table for _, table in fields)]),
             children=None,
+        )
+
+
+@dataclass(frozen=True)
+class Conditioned:
+    """A reduced graph and the mapping back to the original graph (see `graphs.conditioned`)."""
+
+    graph: FactorGraph
+    original: FactorGraph
+    observed: dict[int, int]
+    variables: Ints
+    factors: Ints
+
+
+def check_graph(graph: Any, taker: str) -> None:
+    """Raise an error unless `graph` is a `FactorGraph`; `taker` is the calling function."""
+    if not isinstance(graph, FactorGraph):
+        raise ModelError(
+            f"{taker} takes a FactorGraph, got {type(graph).__name__}; kk.as_model converts a "
+            "path or a model of another library"
         )

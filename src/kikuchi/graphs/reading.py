@@ -1,16 +1,26 @@
-"""Access by name to parents, children, states and conditional probability tables."""
+"""Access by name to children and states."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, SupportsIndex, overload
+from typing import Any, Protocol, SupportsIndex, overload
 
 import numpy as np
 
-from kikuchi.core.errors import ModelError
+from kikuchi.graphs.checks import variable_number
 
-if TYPE_CHECKING:
-    from kikuchi.graphs.conditional import ConditionalTable
-    from kikuchi.graphs.factor_graph import FactorGraph, Variable
+
+class NamedModel(Protocol):
+    """A model whose variables may have names."""
+
+    @property
+    def names(self) -> tuple[str, ...] | None:
+        """Names of the variables."""
+
+    def index(self, variable: int | str) -> int:
+        """Return the number of a variable."""
+
+    def neighbours(self, variable: int | str) -> tuple[int, ...]:
+        """Return the factors that contain a variable."""
 
 
 class ChildVariables(np.ndarray[Any, np.dtype[np.uint32]]):
@@ -23,22 +33,22 @@ class ChildVariables(np.ndarray[Any, np.dtype[np.uint32]]):
     ([0, 1, 2], ('b', 'c'))
     """
 
-    _graph: FactorGraph | None = None
+    _graph: NamedModel | None = None
 
     @classmethod
-    def of(cls, graph: FactorGraph, numbers: Any) -> ChildVariables:
+    def of(cls, graph: NamedModel, numbers: Any) -> ChildVariables:
         """The array `numbers` as that of the children of `graph`."""
         array: ChildVariables = numbers.view(cls)
         array._graph = graph
         return array
 
-    def __call__(self, variable: Variable) -> tuple[Variable, ...]:
+    def __call__(self, variable: int | str) -> tuple[int | str, ...]:
         """Children of a variable, in the order of their numbers; by name if there are names."""
         if self._graph is None:
             raise TypeError("a slice of the array of children does not belong to a model")
-        from kikuchi.graphs.directed import child_variables
-
-        return named(self._graph, child_variables(self._graph, variable))
+        v = self._graph.index(variable)
+        found = sorted(int(self[a]) for a in self._graph.neighbours(v) if self[a] != v)
+        return named(self._graph, tuple(found))
 
 
 class StateNames(tuple[tuple[str, ...], ...]):
@@ -70,38 +80,14 @@ class StateNames(tuple[tuple[str, ...], ...]):
     def __getitem__(self, variable: Any) -> Any:
         if not isinstance(variable, str):
             return super().__getitem__(variable)
-        from kikuchi.graphs.checks import variable_number
-
         index = {name: v for v, name in enumerate(self.names or ())}
         return super().__getitem__(variable_number(variable, index, len(self)))
 
-    def __call__(self, variable: Variable) -> tuple[str, ...]:
+    def __call__(self, variable: int | str) -> tuple[str, ...]:
         """Names of the states of one variable."""
         return self[variable]
 
 
-def named(graph: FactorGraph, variables: tuple[int, ...]) -> tuple[Variable, ...]:
+def named(graph: NamedModel, variables: tuple[int, ...]) -> tuple[int | str, ...]:
     """Names of variables given by number; the numbers if the model has no names."""
     return variables if graph.names is None else tuple(graph.names[v] for v in variables)
-
-
-def conditional(graph: FactorGraph, variable: Variable) -> ConditionalTable:
-    """The table of `variable` with the names of its axes; see `FactorGraph.cpt`."""
-    from kikuchi.graphs.conditional import ConditionalTable
-    from kikuchi.graphs.directed import family_factor, parents
-
-    v = graph.index(variable)
-    if graph.children is None:
-        shared = ", ".join(map(str, graph.neighbours(v))) or "none"
-        raise ModelError(
-            f"the model has no directions, so {graph.label(v)} has no conditional table; its "
-            f"factors are {shared}: read them with graph.table(factor)"
-        )
-    factor, above = family_factor(graph, v), parents(graph, v)
-    axes = [graph.scope(factor).index(u) for u in (*above, v)]
-    states = tuple(
-        graph.states[u] if graph.states else tuple(map(str, range(int(graph.cardinalities[u]))))
-        for u in (*above, v)
-    )
-    table = graph.table(factor).transpose(axes)
-    return ConditionalTable(graph.label(v), tuple(map(graph.label, above)), states, table)

@@ -218,18 +218,17 @@ class Data:
 
         Rows count for the factors whose variables they all observe.
         """
-        from kikuchi.learning.likelihood.kernels.rows import count_factors
+        from kikuchi.learning.likelihood.kernels.rows import FactorLayout, count_factors
 
+        cards = graph.cardinalities.astype(np.int64)
+        layout = FactorLayout(cards, graph.scopes, graph.scope_offsets, graph.table_offsets)
         counts = np.zeros(graph.log_tables.size)
         count_factors(
             np.ascontiguousarray(self.states),
             np.arange(self.n_rows),
             self.weights,
             np.arange(graph.n_factors),
-            graph.cardinalities.astype(np.int64),
-            graph.scopes,
-            graph.scope_offsets,
-            graph.table_offsets,
+            layout,
             counts,
         )
         return counts

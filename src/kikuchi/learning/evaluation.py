@@ -11,8 +11,7 @@ from numpy.typing import ArrayLike
 from kikuchi.core.arrays import Array
 from kikuchi.core.budget import Budget, RunLimits, limits, named_limits
 from kikuchi.core.errors import BudgetError
-from kikuchi.graphs.checks import check_graph
-from kikuchi.graphs.factor_graph import FactorGraph
+from kikuchi.graphs.factor_graph import FactorGraph, check_graph
 from kikuchi.learning.data import Data
 
 _CHUNK = 2**24  # table look-ups at a time

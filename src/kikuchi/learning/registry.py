@@ -12,8 +12,7 @@ from numpy.typing import ArrayLike
 from kikuchi.core.budget import Budget, limits
 from kikuchi.core.options import Registry
 from kikuchi.core.progress import ProgressOption
-from kikuchi.graphs.checks import check_graph
-from kikuchi.graphs.factor_graph import FactorGraph
+from kikuchi.graphs.factor_graph import FactorGraph, check_graph
 from kikuchi.learning.data import Data
 from kikuchi.learning.fit import Fit
 from kikuchi.learning.learner import Learner

@@ -17,8 +17,8 @@ from kikuchi.core.errors import BudgetError, KikuchiError, MethodError
 from kikuchi.engines.feasibility import Constraints
 from kikuchi.engines.sampling.sweepers import make_sweeper
 from kikuchi.engines.trees.calibrated import plan
-from kikuchi.graphs.checks import check_graph
-from kikuchi.graphs.factor_graph import Evidence, FactorGraph
+from kikuchi.graphs.conditioned import expand_states
+from kikuchi.graphs.factor_graph import Evidence, FactorGraph, check_graph
 from kikuchi.graphs.graph_arrays import flatten
 
 _MOST_CHAINS = 64
@@ -103,7 +103,7 @@ def _by_gibbs(
                 f"the time ended after {(k + 1) * chains} of {n} samples; allow more seconds or "
                 "request fewer"
             )
-    states = reduced.expand_states(out.reshape(draws * chains, n_variables)[:n])
+    states = expand_states(reduced, out.reshape(draws * chains, n_variables)[:n])
     how = (
         f"Gibbs, {chains} chains, every {_THIN} sweeps after {_BURN_IN}: neither exact nor "
         f"independent ({why.partition(';')[0]})"

@@ -19,8 +19,7 @@ from kikuchi.engines.loops.iterate import iterate
 from kikuchi.engines.loops.state import Iterations
 from kikuchi.engines.run import MethodRun, Solution, Step
 from kikuchi.engines.sampling.sweepers import TableSweeper, make_sweeper, state_dtype
-from kikuchi.graphs.conditioned import Conditioned
-from kikuchi.graphs.factor_graph import FactorGraph
+from kikuchi.graphs.factor_graph import Conditioned, FactorGraph
 from kikuchi.graphs.graph_arrays import GraphArrays, flatten
 from kikuchi.methods.beliefs import Beliefs
 from kikuchi.methods.method import Method, option

@@ -23,8 +23,8 @@ from kikuchi.engines.engine import Engine
 from kikuchi.engines.loops.iterate import iterate
 from kikuchi.engines.loops.state import Iterations
 from kikuchi.engines.run import MethodRun, Solution
-from kikuchi.engines.trees.exact import ExactEngine
 from kikuchi.engines.trees.plan import make_plan, unconditioned
+from kikuchi.engines.trees.tree import Tree
 from kikuchi.graphs.elimination import Order
 from kikuchi.graphs.factor_graph import FactorGraph
 from kikuchi.methods.method import ObservedMarginalsMethod, option
@@ -49,7 +49,8 @@ class _ExactScaling(ObservedMarginalsMethod):
 
     def _solve(self, graph: FactorGraph, run: MethodRun) -> Solution:
         tilted = unconditioned(with_tilts(graph, run.targets))
-        engine = ExactEngine(make_plan(tilted, self.order, self.seed, run.clock), run.clock)
+        plan = make_plan(tilted, self.order, self.seed, run.clock)
+        engine = Tree(plan, run.clock, reuse=True)
         ascent = self._ascent(engine, graph, run)
         ended = iterate(ascent.step, Iterations(), run, tol=self.tol, limit=self.max_iter)
         solution = ascent.solution(run, ended.iterations, ended.converged)

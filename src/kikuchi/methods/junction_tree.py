@@ -17,12 +17,6 @@ from kikuchi.engines.response.linear_response import clamped_covariance
 from kikuchi.engines.run import Covariance, MethodRun, Solution
 from kikuchi.engines.small_work import SMALL
 from kikuchi.engines.trees.calibrated import tree_joint
-from kikuchi.engines.trees.engine import (
-    Report,
-    Watch,
-    propagate,
-)
-from kikuchi.engines.trees.exact import ExactEngine
 from kikuchi.engines.trees.plan import (
     Architecture,
     Mode,
@@ -33,6 +27,8 @@ from kikuchi.engines.trees.plan import (
     unconditioned,
     variable_targets,
 )
+from kikuchi.engines.trees.propagation import Report, Watch
+from kikuchi.engines.trees.tree import Tree, all_or_nothing
 from kikuchi.graphs.factor_graph import FactorGraph
 from kikuchi.methods.method import EngineMethod, option
 
@@ -86,10 +82,10 @@ class JunctionTree(EngineMethod):
 
     def settled(
         self, graph: FactorGraph, run: MethodRun, prepared: TreePlan | None = None
-    ) -> tuple[ExactEngine, Ended]:
+    ) -> tuple[Tree, Ended]:
         """Run both passes and store the tables of the cliques."""
         plan = replace(prepared or self.prepared(graph, run), conditioned=unconditioned(graph))
-        return ExactEngine(plan, run.clock, "hugin"), Ended(1, True, 0.0)
+        return Tree(plan, run.clock, "hugin"), Ended(1, True, 0.0)
 
     def solve_planned(
         self, tree_plan: TreePlan, run: MethodRun, *, foresee: bool = False
@@ -99,9 +95,10 @@ class JunctionTree(EngineMethod):
         """
         graph = tree_plan.graph
         watch = Watch(run.clock, _reporter(run), foresee)
-        tree = propagate(
-            tree_plan, variable_targets, watch, mode=self.mode, propagation=self.propagation
-        )
+        with all_or_nothing(watch):
+            tree = Tree(tree_plan, run.clock, self.propagation).run(
+                variable_targets, watch, mode=self.mode
+            )
         score = None
         if tree.state is not None:
             score = float(graph.log_score(tree.state)) - graph.log_constant
@@ -143,9 +140,9 @@ class JunctionTree(EngineMethod):
 
     def _factor_tables(self, tree_plan: TreePlan, budget: Budget) -> Array:
         """Return beliefs of all factors by a second run, since no tables were stored."""
-        unhurried = Budget(bytes=budget.bytes)
-        watch = Watch(unhurried.start())
-        return propagate(tree_plan, factor_targets, watch, propagation=self.propagation).out
+        watch = Watch(Budget(bytes=budget.bytes).start())
+        with all_or_nothing(watch):
+            return Tree(tree_plan, watch.clock, self.propagation).run(factor_targets, watch).out
 
 
 def _reporter(run: MethodRun) -> Report:

@@ -35,8 +35,8 @@ from kikuchi.engines.response.linear_response import product_covariance
 from kikuchi.engines.run import Covariance, Joint, MethodRun, Solution
 from kikuchi.engines.small_work import SMALL_FOR_MANY_SWEEPS, loops_for
 from kikuchi.engines.start import Start
-from kikuchi.graphs.conditioned import Conditioned, expand_factors
-from kikuchi.graphs.factor_graph import Evidence, FactorGraph
+from kikuchi.graphs.conditioned import expand_factors, expand_marginals, expand_states
+from kikuchi.graphs.factor_graph import Conditioned, Evidence, FactorGraph
 from kikuchi.graphs.graph_arrays import flatten
 from kikuchi.methods.beliefs import Beliefs
 from kikuchi.methods.names import METHODS
@@ -320,7 +320,7 @@ class Method(Configured, ABC):
         return Beliefs(
             graph=graph,
             method=self.text,
-            flat_beliefs=reduced.expand_marginals(solution.marginals),
+            flat_beliefs=expand_marginals(reduced, solution.marginals),
             log_z=_shift(solution.log_z, constant),
             log_z_lower=lower,
             log_z_upper=upper,
@@ -331,7 +331,7 @@ class Method(Configured, ABC):
             trace=run.trace,
             warnings=tuple(solution.warnings),
             diagnostics=solution.diagnostics,
-            state=None if solution.state is None else reduced.expand_states(solution.state),
+            state=None if solution.state is None else expand_states(reduced, solution.state),
             score=_shift(solution.score, constant),
             max_product=not self.gives_marginals,
             evidence={v: k for v, k in reduced.observed.items() if graph.cardinalities[v] > 1},

@@ -9,8 +9,7 @@ from kikuchi.core.budget import Budget, limits
 from kikuchi.core.log import log_warnings, logger
 from kikuchi.core.options import Registry
 from kikuchi.core.progress import ProgressOption
-from kikuchi.graphs.checks import check_graph
-from kikuchi.graphs.factor_graph import Evidence, FactorGraph
+from kikuchi.graphs.factor_graph import Evidence, FactorGraph, check_graph
 from kikuchi.methods import names
 from kikuchi.methods.beliefs import Beliefs
 from kikuchi.methods.method import Method

@@ -94,7 +94,7 @@ def test_products_of_many_tables_stay_side_by_side(monkeypatch: pytest.MonkeyPat
     def refused(*_: object, **__: object) -> None:
         raise AssertionError("a row went through the engine of single runs")
 
-    monkeypatch.setattr(engine, "RepeatedRuns", refused)
+    monkeypatch.setattr(engine, "Tree", refused)
     graph = latent_class(1000)
     rng = np.random.default_rng(1)
     states = rng.integers(9, size=(150, 1000)).astype(np.int32)

@@ -7,7 +7,7 @@ import pytest
 
 import kikuchi as kk
 from kikuchi.core.errors import ImpossibleEvidenceError
-from kikuchi.engines.trees.engine import Watch
+from kikuchi.engines.trees.propagation import Watch
 from kikuchi.engines.trees.slices import sliced_plan
 
 

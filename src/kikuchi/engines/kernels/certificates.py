@@ -45,8 +45,7 @@ def strengths(
         a = _U(number)
         lo = _U(scope_offsets[a])
         order = _U(scope_offsets[a + _1]) - lo
-        begin = _U(table_offsets[a])
-        size = _U(table_offsets[a + _1]) - begin
+        table = tables[table_offsets[a] : table_offsets[a + _1]]
         block = _U(blocks[a])
         for p in range(order):
             card_i = _U(cards[scopes[lo + p]])
@@ -64,37 +63,35 @@ def strengths(
                     for w in range(card_i):
                         if u == w:
                             continue
-                        axes = (card_i, stride_i, card_j, stride_j)
-                        _ranges(tables, begin, size, (u, w), axes, high, low)
+                        _ranges(table, u, w, (card_i, stride_i), (card_j, stride_j), high, low)
                         largest = max(largest, _widest(high, low, card_j))
                 out[block + p * order + q] = largest
 
 
 @njit(cache=True, error_model="numpy")
 def _ranges(
-    tables: Array,
-    begin: int,
-    size: int,
-    pair: tuple[int, int],
-    axes: tuple[int, int, int, int],
+    table: Array,
+    u: int,
+    w: int,
+    axis_i: tuple[int, int],
+    axis_j: tuple[int, int],
     high: Array,
     low: Array,
 ) -> None:
     """For each state of j the range of log phi(u, ...) - log phi(w, ...) over the others.
 
-    `pair` are the states u and w of i, `axes` the cardinality and the stride of i and of j.
+    An axis is given by its cardinality and its stride.
     """
-    u, w = pair
-    card_i, stride_i, card_j, stride_j = axes
+    (card_i, stride_i), (card_j, stride_j) = axis_i, axis_j
     for v in range(card_j):
         high[v] = -np.inf
         low[v] = np.inf
     span = stride_i * card_i
-    for outer in range(size // span):
+    for outer in range(_U(len(table)) // span):
         for inner in range(stride_i):
             at = outer * span + inner
-            one = tables[begin + at + u * stride_i]
-            other = tables[begin + at + w * stride_i]
+            one = table[at + u * stride_i]
+            other = table[at + w * stride_i]
             if one == -np.inf and other == -np.inf:
                 continue
             value = one - other

@@ -332,16 +332,12 @@ class _SubgraphSearch:
         ends = np.concatenate([[0], np.cumsum(self.orders[kept])]).astype(np.int64)
         offsets, neighbours = kernels.primal_graph(n, flat, ends)
         found: Any = kernels.eliminate(
-            offsets,
-            neighbours,
-            self.weights,
+            kernels.PrimalGraph(offsets, neighbours, self.weights),
             kernels.missing_pairs(offsets, neighbours),
             kernels.RULES.index("min-fill"),
             np.arange(n, dtype=np.uint32),
             np.zeros(n, dtype=np.int64),
-            int(self.limit / _UNIT),
-            -1,
-            np.inf,
+            kernels.Stop(int(self.limit / _UNIT), -1, np.inf),
             _UNIT,
         )
         self.effort += 10 * int(found[7]) + 20 * n

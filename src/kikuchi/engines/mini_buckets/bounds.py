@@ -131,17 +131,15 @@ class Bound(ABC):
         weights = self.node_weights(point)
         total = self.forward(point, weights)
         self.slopes[self.n_static :] = 0.0
-        workspace = self.workspace
+        workspace, conditionals = self.workspace, self._conditionals
         for first, last in reversed(self.chunks):
             self.check_clock()
             kernels.backward(
                 self.program,
                 self.inputs,
                 self.slopes,
-                workspace.table,
-                self.entropies,
+                conditionals,
                 self.node_entropies,
-                workspace.digits,
                 self.n_static,
                 first,
                 last,
@@ -149,14 +147,19 @@ class Bound(ABC):
         workspace.owner, workspace.point = self, point
         return total, weights
 
+    @property
+    def _conditionals(self) -> kernels.Conditionals:
+        workspace = self.workspace
+        return kernels.Conditionals(workspace.table, self.entropies, workspace.digits)
+
     def forward(self, point: Array, weights: Array) -> float:
         """The bound; leaves the conditionals in the tables."""
         gains, losses = np.split(self.values[self.first_shift :], 2)
         gains[:] = point[: self.n_shifts]
         np.negative(gains, out=losses)  # to the last bit, so that nothing is gained by shifting
         total = self.constant
-        workspace = self.workspace
-        workspace.owner = None
+        conditionals = self._conditionals
+        self.workspace.owner = None
         for first, last in self.chunks:
             self.check_clock()
             total += kernels.forward(
@@ -164,9 +167,7 @@ class Bound(ABC):
                 self.inputs,
                 weights,
                 self.values,
-                workspace.table,
-                self.entropies,
-                workspace.digits,
+                conditionals,
                 first,
                 last,
             )

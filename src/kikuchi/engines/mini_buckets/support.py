@@ -14,8 +14,8 @@ import numpy as np
 from kikuchi.core.arrays import Array, Mask
 from kikuchi.core.budget import Clock
 from kikuchi.engines.feasibility import Constraints
-from kikuchi.graphs.conditioned import Conditioned, expand_factors
-from kikuchi.graphs.factor_graph import FactorGraph
+from kikuchi.graphs.conditioned import expand_factors, expand_marginals
+from kikuchi.graphs.factor_graph import Conditioned, FactorGraph
 from kikuchi.graphs.graph_arrays import flatten
 
 
@@ -44,7 +44,7 @@ class LiveGraph:
         """Marginals of the original graph."""
         out = np.zeros(len(self.kept))
         out[self.kept] = live
-        return self.reduced.expand_marginals(out)
+        return expand_marginals(self.reduced, out)
 
     def factor_tables(self, live: Array) -> Array:
         """Factor beliefs of the original graph."""

@@ -21,13 +21,6 @@ from kikuchi.core.errors import MethodError, ModelError
 from kikuchi.core.seeds import Seed, generator
 from kikuchi.engines.run import Joint
 from kikuchi.engines.small_work import loops_for, loops_for_rows
-from kikuchi.engines.trees.engine import (
-    Propagation,
-    Read,
-    Underflow,
-    Watch,
-    propagate,
-)
 from kikuchi.engines.trees.plan import (
     Architecture,
     PlanOrder,
@@ -39,10 +32,11 @@ from kikuchi.engines.trees.plan import (
     unconditioned,
     variable_targets,
 )
+from kikuchi.engines.trees.propagation import Propagation, Underflow, Watch
 from kikuchi.engines.trees.shape import MarginalTargets
-from kikuchi.graphs.checks import check_graph
-from kikuchi.graphs.conditioned import expand_factors
-from kikuchi.graphs.factor_graph import Evidence, FactorGraph, Variable
+from kikuchi.engines.trees.tree import Read, Tree, all_or_nothing
+from kikuchi.graphs.conditioned import expand_factors, expand_marginals, expand_states
+from kikuchi.graphs.factor_graph import Evidence, FactorGraph, Variable, check_graph
 
 __all__ = ["CalibratedTree", "Plan", "plan"]
 
@@ -120,9 +114,10 @@ class CalibratedTree:
     def _propagate(
         self, plan: TreePlan, read: Read, *, keep: bool = False, logs: bool = False
     ) -> Propagation:
-        with loops_for(self._original):
-            watch = Watch(self.budget.start())
-            return propagate(plan, read, watch, propagation=self.propagation, keep=keep, logs=logs)
+        watch = Watch(self.budget.start())
+        tree = Tree(plan, watch.clock, self.propagation)
+        with loops_for(self._original), all_or_nothing(watch):
+            return tree.run(read, watch, keep=keep, logs=logs)
 
     @property
     def log_z(self) -> float:
@@ -132,7 +127,7 @@ class CalibratedTree:
     @cached_property
     def flat_marginals(self) -> Array:
         """Marginals of all variables, one after the other."""
-        return self.plan.conditioned.expand_marginals(self._run.out)
+        return expand_marginals(self.plan.conditioned, self._run.out)
 
     @property
     def marginals(self) -> list[Array]:
@@ -208,15 +203,16 @@ class CalibratedTree:
             raise MethodError(f"sample: the number of samples must not be negative, got {n}")
         with loops_for_rows(self._original, int(n)):
             drawn = self._run.draw(int(n), generator(seed))
-        return self.plan.conditioned.expand_states(drawn)
+        return expand_states(self.plan.conditioned, drawn)
 
     def max_state(self) -> tuple[Ints, float]:
         """The most probable state and its log-weight; of equals always the same."""
-        with loops_for(self._original):
-            watch = Watch(self.budget.start())
-            run = propagate(self.plan, no_targets, watch, mode="max", distribute=False)
+        watch = Watch(self.budget.start())
+        tree = Tree(self.plan, watch.clock)
+        with loops_for(self._original), all_or_nothing(watch):
+            run = tree.run(no_targets, watch, mode="max", distribute=False)
         assert run.state is not None  # mode="max" finds it
-        state = self.plan.conditioned.expand_states(run.state)
+        state = expand_states(self.plan.conditioned, run.state)
         return state, float(self._original.log_score(state))
 
     @property

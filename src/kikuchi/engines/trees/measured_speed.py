@@ -19,9 +19,9 @@ from kikuchi.core.budget import Budget
 from kikuchi.core.compiling import compiles_when_needed
 from kikuchi.core.errors import KikuchiError
 from kikuchi.core.files import atomic_write
-from kikuchi.engines.trees.engine import Watch, propagate
 from kikuchi.engines.trees.plan import TreePlan, make_plan, unconditioned, variable_targets
 from kikuchi.engines.trees.speed import INTERPRETED, NOMINAL, Speed
+from kikuchi.engines.trees.tree import Tree
 from kikuchi.graphs.factor_graph import FactorGraph
 from kikuchi.graphs.generators import grid
 
@@ -91,6 +91,6 @@ def _propagation(graph: FactorGraph) -> tuple[float, TreePlan]:
     taken = []
     for _ in range(_REPEATS):
         begin = time.process_time()
-        propagate(plan, variable_targets, Watch(Budget(bytes=None).start()))
+        Tree(plan, Budget(bytes=None).start()).run(variable_targets)
         taken.append(time.process_time() - begin)
     return min(taken), plan

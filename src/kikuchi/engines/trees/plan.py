@@ -22,11 +22,10 @@ from kikuchi.core.errors import BudgetError
 from kikuchi.core.log import logger
 from kikuchi.engines.trees import shape
 from kikuchi.engines.trees.kernels import program as programs
-from kikuchi.engines.trees.shape import HUGE, MarginalTargets, Tree
+from kikuchi.engines.trees.shape import HUGE, MarginalTargets, TreeLayout
 from kikuchi.engines.trees.speed import NOMINAL, Speed
-from kikuchi.graphs.conditioned import Conditioned
 from kikuchi.graphs.elimination import Elimination, cheapest, eliminate
-from kikuchi.graphs.factor_graph import FactorGraph
+from kikuchi.graphs.factor_graph import Conditioned, FactorGraph
 
 Architecture = Literal["shafer-shenoy", "hugin"]
 Mode = Literal["sum", "max"]
@@ -105,7 +104,7 @@ class TreePlan:
     order: PlanOrder
     seed: int | None
     elimination: Elimination
-    tree: Tree | None
+    tree: TreeLayout | None
 
     # ------------------------------------------------------------------ price
 
@@ -215,7 +214,7 @@ class TreePlan:
         return self.conditioned.graph
 
     @property
-    def found_tree(self) -> Tree:
+    def found_tree(self) -> TreeLayout:
         """The tree of a complete plan."""
         if self.tree is None:
             raise BudgetError(f"there is no tree: {self}; {ADVICE}")

@@ -5,33 +5,15 @@ Reference: HOJ-I11, LIU-I1.
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
 import numpy as np
 
-from kikuchi.core.arrays import Array, Ints
+from kikuchi.core.arrays import Array, Ints, offsets_of
 from kikuchi.engines.response.linear_response import Response
-from kikuchi.engines.trees.engine import Propagation
 from kikuchi.engines.trees.kernels import layout, passes
 from kikuchi.engines.trees.kernels import response as kernels
+from kikuchi.engines.trees.propagation import Propagation
 
 _LEAST = -745.0  # exponents below give 0
-
-
-class ItemTables(NamedTuple):
-    """Tables within cliques: their axes (ranks, strides), and where their values begin."""
-
-    offsets: Ints
-    ranks: Ints
-    strides: Ints
-    places: Ints
-
-
-class MembersByClique(NamedTuple):
-    """Which items belong to each clique."""
-
-    offsets: Ints
-    members: Ints
 
 
 class ExactResponse(Response):
@@ -46,13 +28,11 @@ class ExactResponse(Response):
     run : a Hugin propagation (it holds the clique tables) after both passes.
 
     >>> import kikuchi as kk
-    >>> from kikuchi.engines.trees.engine import Watch, propagate
-    >>> from kikuchi.engines.trees.plan import factor_targets
+    >>> from kikuchi.engines.trees.tree import Tree
     >>> pair = kk.FactorGraph([2, 2], [((0, 1), [[2, 1], [1, 2]]), ((0,), [1, 3])])
-    >>> watch = Watch(kk.Budget().start())
-    >>> run = propagate(kk.plan(pair), factor_targets, watch, propagation="hugin")
+    >>> response = Tree(kk.plan(pair), kk.Budget().start(), "hugin").response()
     >>> fields = np.array([0.0, 1.0, 0.0, 0.0])  # on state 1 of variable 0
-    >>> ExactResponse(run).respond(fields, np.zeros(6))[0].round(6).tolist()
+    >>> response.respond(fields, np.zeros(6))[0].round(6).tolist()
     [-0.1875, 0.1875, -0.0625, 0.0625]
     """
 
@@ -61,40 +41,33 @@ class ExactResponse(Response):
         self.graph = graph
         self.tree = tree
         sizes = tree.clique_size.astype(np.int64)
-        self.table_at = np.concatenate([[0], np.cumsum(sizes)])
-        self.separator_at = np.concatenate([[0], np.cumsum(run.separator_size)])
-        self.beliefs = _beliefs(run, sizes)
+        self.beliefs = kernels.CliqueBeliefs(
+            _beliefs(run, sizes),
+            offsets_of(sizes),
+            offsets_of(run.separator_size),
+            kernels.separator_strides(
+                tree.card, tree.clique_offsets, tree.clique_vars, tree.residual
+            ),
+        )
         self.n_tables = graph.log_tables.size
         edges, n = len(graph.scopes), graph.n_variables
-        self.items = ItemTables(
+        homes = np.concatenate([tree.factor_home, tree.home[tree.rank]])
+        self.items = kernels.ItemTables(
             np.concatenate([graph.scope_offsets, edges + 1 + np.arange(n)]),
             np.concatenate([tree.factor_ranks, tree.rank]),
             np.concatenate([tree.factor_strides, np.ones(n, dtype=np.int64)]),
             np.concatenate([graph.table_offsets[:-1], self.n_tables + graph.state_offsets[:-1]]),
-        )
-        homes = np.concatenate([tree.factor_home, tree.home[tree.rank]])
-        self.by_clique = MembersByClique(*layout.lists_by(homes, tree.n_nodes))
-        self.strides = kernels.separator_strides(
-            tree.card, tree.clique_offsets, tree.clique_vars, tree.residual
+            *layout.lists_by(homes, tree.n_nodes),
         )
 
     def respond(self, fields: Array, tables: Array) -> tuple[Array, Array]:
         """C applied: changes of the flat marginals and of the flat factor beliefs."""
         values = np.concatenate([tables, fields])
         out = np.empty_like(values)
-        kernels.respond(
-            self.tree,
-            self.strides,
-            self.table_at,
-            self.separator_at,
-            self.beliefs,
-            self.items,
-            self.by_clique,
-            values,
-            np.empty_like(self.beliefs),
-            np.empty(int(self.separator_at[-1])),
-            out,
+        scratch = kernels.ResponseScratch(
+            np.empty_like(self.beliefs.values), np.empty(int(self.beliefs.separator_at[-1]))
         )
+        kernels.respond(self.tree, self.beliefs, self.items, values, scratch, out)
         return out[self.n_tables :], out[: self.n_tables]
 
 

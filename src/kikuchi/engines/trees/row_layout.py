@@ -16,7 +16,7 @@ from kikuchi.engines.trees.kernels import row_program
 from kikuchi.engines.trees.kernels.response import separator_strides
 from kikuchi.engines.trees.kernels.row_program import MapItems, RowProgram
 from kikuchi.engines.trees.plan import TreePlan, make_plan, unconditioned
-from kikuchi.engines.trees.shape import Tree
+from kikuchi.engines.trees.shape import TreeLayout
 from kikuchi.graphs.factor_graph import FactorGraph
 
 States = NDArray[np.int32]
@@ -153,7 +153,7 @@ class RowCuts(NamedTuple):
 class RowProgramBuilder:
     """Writes down the maps of a tree."""
 
-    def __init__(self, graph: FactorGraph, layout: RowLayout, tree: Tree) -> None:
+    def __init__(self, graph: FactorGraph, layout: RowLayout, tree: TreeLayout) -> None:
         self.graph, self.layout, self.tree = graph, layout, tree
         self.size = np.rint(tree.clique_size).astype(np.int64)
         self.maps: list[NDArray[np.int32]] = []

@@ -8,7 +8,6 @@ time, which checks the clock between cliques and uses logarithms where it must.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 from functools import cached_property
 from typing import NamedTuple
 
@@ -17,7 +16,6 @@ import numpy as np
 from kikuchi.core.arrays import Array, Ints, offsets_of
 from kikuchi.core.budget import Budget, Clock
 from kikuchi.core.errors import ImpossibleEvidenceError
-from kikuchi.engines.trees.engine import RepeatedRuns, Watch, propagate
 from kikuchi.engines.trees.kernels import row_program, rows
 from kikuchi.engines.trees.kernels.row_program import RowProgram, RowTables
 from kikuchi.engines.trees.kernels.rows import RowCells, RowJob, RowResults
@@ -26,7 +24,6 @@ from kikuchi.engines.trees.plan import (
     factor_targets,
     joint_target,
     no_targets,
-    unconditioned,
     variable_targets,
 )
 from kikuchi.engines.trees.row_layout import (
@@ -36,6 +33,7 @@ from kikuchi.engines.trees.row_layout import (
     States,
 )
 from kikuchi.engines.trees.shape import MarginalTargets
+from kikuchi.engines.trees.tree import Tree
 from kikuchi.graphs.factor_graph import FactorGraph
 
 MOST_ENTRIES = 2**18  # of all cliques: a map of each entry is affordable
@@ -127,7 +125,7 @@ class TreeRows:
         self._program: RowProgram | None = None
         self._cut_factors = _NONE  # in the order of the program
         self._base: _Base | None = None
-        self._runs: dict[bool, RepeatedRuns] = {}  # with or without counts
+        self._single: Tree | None = None  # for rows that are run one at a time
 
     @property
     def plan(self) -> TreePlan:
@@ -178,12 +176,12 @@ class TreeRows:
         if logs:
             with np.errstate(divide="ignore"):
                 out = np.log(out)
-        watch = Watch(clock or Budget(bytes=None).start())
-        runs = None
-        for row in np.flatnonzero(status == rows.MARKED).tolist():
-            runs = runs or RepeatedRuns(self.plan, self._targets)
-            tables = self._filled(states[row], scaled[row])
-            log_z[row] = self._read_carefully(runs, tables, out[row], watch, logs)
+        marked = np.flatnonzero(status == rows.MARKED).tolist()
+        tree = Tree(self.plan, clock or _unlimited(), reuse=True) if marked else None
+        for row in marked:
+            assert tree is not None
+            tree.set_tables(self._filled(states[row], scaled[row]))
+            log_z[row] = self._read_carefully(tree, out[row], logs)
         return log_z + tops, out
 
     def counts(
@@ -207,12 +205,11 @@ class TreeRows:
             cells = RowCells(states, np.zeros((n, 0)), weights)
             read = rows.NOTHING if counts is None else rows.COUNTS
             log_z += self._run_blocks(cells, answers, read, False, watch)
-        clock = Watch(Budget(bytes=None).start())
         for row in np.flatnonzero(status == rows.MARKED).tolist():
-            log_z[row] = self._count_carefully(states[row], float(weights[row]), counts, clock)
+            log_z[row] = self._count_carefully(states[row], float(weights[row]), counts)
             watch()
         if self.side_by_side:
-            self._runs.clear()
+            self._single = None
         return log_z
 
     def best(self, states: States, log_weights: Array, clock: Clock) -> tuple[Ints, Array] | None:
@@ -221,10 +218,10 @@ class TreeRows:
         """
         if not len(self.layout.open):
             return np.zeros(0, dtype=np.int64), np.zeros(0)
-        template = self.plan.graph.replaced(log_tables=self._filled(states, log_weights))
-        plan = replace(self.plan, conditioned=unconditioned(template))
+        tree = Tree(self.plan, clock)
+        tree.set_tables(self._filled(states, log_weights))
         try:
-            found = propagate(plan, variable_targets, Watch(clock), mode="max")
+            found = tree.run(variable_targets, mode="max")
         except ImpossibleEvidenceError:
             return None
         assert found.state is not None  # mode="max" finds it
@@ -306,10 +303,8 @@ class TreeRows:
         rest = self.plan.graph.log_tables.size - len(found)
         return np.concatenate([found, np.zeros(rest)])
 
-    def _read_carefully(
-        self, runs: RepeatedRuns, log_tables: Array, out: Array, watch: Watch, logs: bool
-    ) -> float:
-        """One row through the engine that watches for underflow."""
+    def _read_carefully(self, tree: Tree, out: Array, logs: bool) -> float:
+        """Run one row by itself, with a look for underflow."""
         template = self.plan.graph
         if not template.n_factors:
             sizes = self._target_places[1]
@@ -317,7 +312,7 @@ class TreeRows:
             out[:] = np.log(even) if logs else even
             return float(np.log(template.cardinalities).sum())
         try:
-            found = runs.run(log_tables, watch, logs=logs)
+            found = tree.run(self._targets, logs=logs, distribute=self._reads)
         except ImpossibleEvidenceError:
             out[:] = -np.inf if logs else 0.0
             return -np.inf
@@ -325,21 +320,27 @@ class TreeRows:
         out[:size] = found.log_probabilities if logs else found.out
         return found.log_z
 
-    def _count_carefully(
-        self, states: States, weight: float, counts: Array | None, watch: Watch
-    ) -> float:
+    def _count_carefully(self, states: States, weight: float, counts: Array | None) -> float:
         """The same for the expected counts of one row."""
-        kind = counts is not None
-        if kind not in self._runs:
-            self._runs[kind] = RepeatedRuns(self.plan, factor_targets if kind else no_targets)
+        if self._single is None:
+            self._single = Tree(self.plan, _unlimited(), reuse=True)
+        self._single.set_tables(self._filled(states, np.zeros(0)))
         try:
-            found = self._runs[kind].run(self._filled(states, np.zeros(0)), watch)
+            if counts is None:
+                found = self._single.run(no_targets, distribute=False)
+            else:
+                found = self._single.run(factor_targets)
         except ImpossibleEvidenceError:
             return -np.inf
         if counts is not None:
             places = self._cuts.at(states)
             counts[places] += weight * found.out[: len(places)]
         return found.log_z
+
+    @property
+    def _reads(self) -> bool:
+        """Whether anything is read besides log Z."""
+        return self.layout.read == "variables" or len(self.layout.together) > 0
 
     def _targets(self, plan: TreePlan) -> MarginalTargets:
         if self.layout.read == "variables":
@@ -349,6 +350,10 @@ class TreeRows:
             return no_targets(plan)
         tree = plan.found_tree
         return joint_target(plan, numbers, int(tree.home[tree.rank[numbers].max()]))
+
+
+def _unlimited() -> Clock:
+    return Budget(bytes=None).start()
 
 
 class _Base(NamedTuple):

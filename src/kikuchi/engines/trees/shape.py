@@ -16,7 +16,7 @@ from kikuchi.graphs.junction_tree import junction_tree
 HUGE = 1e300  # sizes stop here
 
 
-class Tree(NamedTuple):
+class TreeLayout(NamedTuple):
     """A junction tree and its tables in flat arrays, by rank (see `CliqueTree`); sizes are floats.
 
     Nodes that sum nothing out are join nodes (see `kernels.joins`); all others are the
@@ -85,49 +85,36 @@ class MarginalTargets(NamedTuple):
         return sum(array.nbytes for array in self)
 
 
-def build_tree(graph: FactorGraph, found: Elimination) -> Tree:
+def build_tree(graph: FactorGraph, found: Elimination) -> TreeLayout:
     """The junction tree of a complete elimination."""
-    rank, offsets, names, residual, parent, home = junction_tree(found)
+    tree = junction_tree(found)
     card, clique_size, separator_size = layout.sizes(
-        graph.cardinalities, rank, offsets, names, residual
+        graph.cardinalities, tree.rank, tree.offsets, tree.ranks, tree.residual
     )
     ranks, strides = layout.ranked_scopes(
-        rank, graph.cardinalities, graph.scopes, graph.scope_offsets
+        tree.rank, graph.cardinalities, graph.scopes, graph.scope_offsets
     )
     # A factor belongs where the first of its variables to go is eliminated: its largest rank.
-    factor_home = home[ranks[graph.scope_offsets[1:] - 1]]
+    factor_home = tree.home[ranks[graph.scope_offsets[1:] - 1]]
     if clique_size.max(initial=0.0) >= joins.WORTH:
-        nodes = joins.join_nodes(
-            card,
-            offsets,
-            names,
-            parent,
-            residual,
-            clique_size,
-            factor_home,
-            graph.scope_offsets,
-            ranks,
-        )
-        offsets, names, residual, parent, home, factor_home = joins.with_joins(
-            offsets, names, residual, parent, home, factor_home, *nodes
-        )
+        nodes = joins.join_nodes(tree, card, clique_size, factor_home, graph.scope_offsets, ranks)
+        tree, factor_home = joins.with_joins(tree, nodes, factor_home)
         card, clique_size, separator_size = layout.sizes(
-            graph.cardinalities, rank, offsets, names, residual
+            graph.cardinalities, tree.rank, tree.offsets, tree.ranks, tree.residual
         )
     grouped = layout.group_factors(
-        factor_home, graph.scope_offsets, ranks, card, offsets, clique_size
+        factor_home, graph.scope_offsets, ranks, card, tree.offsets, clique_size
     )
-    cliques = offsets, names, residual, parent, home
     sizes = np.minimum(clique_size, HUGE), np.minimum(separator_size, HUGE)
-    child_offsets, children = layout.lists_by(parent, len(parent))
+    child_offsets, children = layout.lists_by(tree.parent, len(tree.parent))
     factors = ranks, strides, factor_home
-    return Tree(rank, *cliques, card, *sizes, child_offsets, children, *factors, *grouped)
+    return TreeLayout(*tree, card, *sizes, child_offsets, children, *factors, *grouped)
 
 
 # ---------------------------------------------------------------------- what to read
 
 
-def variable_targets(tree: Tree, graph: FactorGraph) -> MarginalTargets:
+def variable_targets(tree: TreeLayout, graph: FactorGraph) -> MarginalTargets:
     """The marginal of every variable, each from the smallest table that holds it."""
     in_clique, in_separator = layout.smallest_tables(
         tree.rank,
@@ -155,7 +142,7 @@ def variable_targets(tree: Tree, graph: FactorGraph) -> MarginalTargets:
     )
 
 
-def factor_targets(tree: Tree, graph: FactorGraph) -> MarginalTargets:
+def factor_targets(tree: TreeLayout, graph: FactorGraph) -> MarginalTargets:
     """The marginal of every factor, from the clique that it was multiplied into."""
     clique_offsets, by_clique = layout.lists_by(tree.factor_home, tree.n_nodes)
     return MarginalTargets(
@@ -172,7 +159,7 @@ def factor_targets(tree: Tree, graph: FactorGraph) -> MarginalTargets:
 
 
 def joint_target(
-    tree: Tree, graph: FactorGraph, variables: list[int], clique: int
+    tree: TreeLayout, graph: FactorGraph, variables: list[int], clique: int
 ) -> MarginalTargets:
     """The joint marginal of some variables, all in one clique; axes in the order given."""
     cards = graph.cardinalities[variables].astype(np.int64)
@@ -194,7 +181,7 @@ def joint_target(
     )
 
 
-def no_targets(tree: Tree) -> MarginalTargets:
+def no_targets(tree: TreeLayout) -> MarginalTargets:
     """Nothing to read: log Z, samples and best states need the upward pass only."""
     lists = _none(tree.n_nodes + 1)
     empty = _none(0)

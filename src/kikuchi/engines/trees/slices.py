@@ -19,22 +19,19 @@ import numpy as np
 from kikuchi.core.arrays import Array
 from kikuchi.core.budget import Clock
 from kikuchi.core.errors import ImpossibleEvidenceError
-from kikuchi.engines.trees.engine import Read, Watch, propagate
 from kikuchi.engines.trees.plan import TreePlan, make_plan, variable_targets
+from kikuchi.engines.trees.propagation import Watch
 from kikuchi.engines.trees.speed import NOMINAL, Speed
-from kikuchi.graphs.conditioned import Conditioned
-from kikuchi.graphs.factor_graph import FactorGraph
+from kikuchi.engines.trees.tree import Read, Tree, all_or_nothing
+from kikuchi.graphs.conditioned import expand_marginals
+from kikuchi.graphs.factor_graph import Conditioned, FactorGraph
 
 _MOST_SLICES = 1024
 Expand = Callable[[Conditioned, Array], Array]
 
 
-def _marginals(part: Conditioned, reduced: Array) -> Array:
-    return part.expand_marginals(reduced)
-
-
 @dataclass(frozen=True)
-class SlicedPlan:
+class Slices:
     """Variables to hold, the number of their joint states, and the plan of every slice.
 
     >>> import kikuchi as kk
@@ -57,7 +54,7 @@ class SlicedPlan:
         return self.count * self.plan.seconds(speed)
 
     def solve(
-        self, watch: Watch, read: Read = variable_targets, expand: Expand = _marginals
+        self, watch: Watch, read: Read = variable_targets, expand: Expand = expand_marginals
     ) -> tuple[float, Array]:
         """log Z and what `read` asks for, carried back to the whole graph by `expand`."""
         log_zs, marginals = [], []
@@ -65,7 +62,8 @@ class SlicedPlan:
             try:
                 part = self.graph.reduce(states)
                 plan = dataclasses.replace(self.plan, conditioned=part)
-                run = propagate(plan, read, Watch(watch.clock))
+                with all_or_nothing(watch):
+                    run = Tree(plan, watch.clock).run(read)
             except ImpossibleEvidenceError:
                 continue  # a slice of weight zero
             finally:
@@ -86,7 +84,7 @@ class SlicedPlan:
             yield dict(zip(self.variables, states, strict=True))
 
 
-def sliced_plan(plan: TreePlan, clock: Clock) -> SlicedPlan | None:
+def sliced_plan(plan: TreePlan, clock: Clock) -> Slices | None:
     """The fewest slices found that fit the memory of a budget; None if there are too many."""
     graph, memory = plan.graph, clock.budget.bytes
     # Plans need scopes alone: no table is empty in a state that a slice holds.
@@ -102,7 +100,7 @@ def sliced_plan(plan: TreePlan, clock: Clock) -> SlicedPlan | None:
             return None
         part = positive.reduce(dict.fromkeys(held, 0))
         plan = make_plan(part, "min-fill" if len(held) % 4 else "cheapest", None, clock)
-    return SlicedPlan(graph, tuple(held), plan) if plan.complete and held else None
+    return Slices(graph, tuple(held), plan) if plan.complete and held else None
 
 
 def _heaviest(plan: TreePlan) -> int:

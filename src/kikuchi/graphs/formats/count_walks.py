@@ -7,28 +7,31 @@ token, and the caller raises the error.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 from kikuchi.graphs.formats.kinds import INTEGER
 
 
-def scopes(
-    values: Any,
-    kinds: Any,
-    cards: Any,
-    first: int,
-    low: int,
-    starts: Any,
-    sizes: Any,
-    variables: Any,
-    seen: Any,
-) -> tuple[int, int, int]:
-    """The scopes of a UAI file: `len(starts)` lists, each a count (at least `low`) and variables.
-
-    Fills the first token and the table size of each factor, and the concatenated variables; `seen`
-    contains -1 for each variable. Returns the number of valid scopes, the token where the next one
-    begins, and the number of variables filled in.
+class ScopeLists(NamedTuple):
+    """Output of a walk over scopes: the first token and the table size of each factor, and the
+    concatenated variables of all factors; `seen` contains -1 for each variable.
     """
+
+    starts: Any
+    sizes: Any
+    variables: Any
+    seen: Any
+
+
+def scopes(
+    values: Any, kinds: Any, cards: Any, first: int, low: int, found: ScopeLists
+) -> tuple[int, int, int]:
+    """Read the scopes of a UAI file: lists, each a count (at least `low`) and variables.
+
+    Returns the number of valid scopes, the token where the next one begins, and the number of
+    variables filled in.
+    """
+    starts, sizes, variables, seen = found.starts, found.sizes, found.variables, found.seen
     end = len(values)
     place = first
     filled = 0

@@ -149,9 +149,8 @@ def _read_scopes(tokens: Tokens, first: int, m: int, cards: Array, directed: boo
     starts, sizes = np.empty(capacity, dtype=np.int64), np.empty(capacity)
     variables = np.empty(tokens.capacity(len(tokens), first), dtype=np.uint32)
     seen = np.full(len(cards), -1)
-    good, following, filled = tokens.walk(
-        count_walks.scopes, cards, first, low, starts, sizes, variables, seen
-    )
+    found = count_walks.ScopeLists(starts, sizes, variables, seen)
+    good, following, filled = tokens.walk(count_walks.scopes, cards, first, low, found)
     if good < m:
         _raise_bad_scope(tokens, following, good, m, low, len(cards))
     orders = np.diff(starts, append=following) - 1

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import numpy as np
 
+from kikuchi.core.arrays import Array, Ints
 from kikuchi.core.compiled import njit
 from kikuchi.graphs.kernels.disjoint_sets import find_root
 
@@ -119,13 +122,34 @@ def selected_inverse(indptr, indices, lower, diagonal, out, out_diagonal):
         out_diagonal[j] = total
 
 
+class EdgeSlots(NamedTuple):
+    """Edges from both ends: slot 2e is edge e seen from its first end, 2e + 1 from its second. The
+    slots of node v are `slots[starts[v]:starts[v + 1]]`, and `other` is the node at the far end.
+    """
+
+    starts: Ints
+    slots: Ints
+    other: Ints
+
+
+class EdgeLoads(NamedTuple):
+    """The part of its edge's weight that each slot bears, the load of each node, and how much a
+    node may bear.
+    """
+
+    share: Array
+    load: Array
+    most: Array
+
+
 @njit(cache=True, error_model="numpy")
-def push_away(root, capacity, starts, slots, other, share, load, spare_at, reached, through):
+def _push_away(root, capacity, edges, loads, reached, through):
     """Push excess flow from `root` along residual edges; return the remaining excess.
 
-    Slot 2e is edge e seen from its first end, 2e + 1 from its second; `share[slot]` is the part of
-    the edge's weight assigned to its end. On return `reached` marks all reachable variables.
+    On return `reached` marks all reachable variables.
     """
+    starts, slots, other = edges.starts, edges.slots, edges.other
+    share, load, most = loads.share, loads.load, loads.most
     n = load.size
     queue = np.empty(n, np.int64)
     while load[root] - capacity > _TINY:
@@ -143,14 +167,14 @@ def push_away(root, capacity, starts, slots, other, share, load, spare_at, reach
                 if share[s] > _TINY and not reached[w]:
                     reached[w] = True
                     through[w] = s
-                    if spare_at[w] - load[w] > _TINY:
+                    if most[w] - load[w] > _TINY:
                         goal = w
                         break
                     queue[tail] = w
                     tail += 1
         if goal < 0:
             break
-        amount = min(load[root] - capacity, spare_at[goal] - load[goal])
+        amount = min(load[root] - capacity, most[goal] - load[goal])
         v = goal
         while v != root:
             amount = min(amount, share[through[v]])
@@ -167,25 +191,23 @@ def push_away(root, capacity, starts, slots, other, share, load, spare_at, reach
 
 
 @njit(cache=True, error_model="numpy")
-def orient(roots, starts, slots, other, share, load, tolerance, mean, reached):
+def orient(roots, edges, loads, tolerance, mean, reached):
     """Average, over roots, a split of every edge's weight in which no variable receives more than 1
     and the root nothing. Returns a root without such a split (then `reached` is a violating set),
     or -1.
     """
-    n = load.size
-    spare_at = np.ones(n)
+    n = loads.load.size
     through = np.empty(n, np.int64)
     for v in range(n):
-        left = push_away(v, 1.0, starts, slots, other, share, load, spare_at, reached, through)
-        if left > tolerance:
+        if _push_away(v, 1.0, edges, loads, reached, through) > tolerance:
             return v
     for position in range(roots.size):
         r = roots[position]
-        spare_at[r] = 0.0
-        left = push_away(r, 0.0, starts, slots, other, share, load, spare_at, reached, through)
-        spare_at[r] = 1.0
+        loads.most[r] = 0.0
+        left = _push_away(r, 0.0, edges, loads, reached, through)
+        loads.most[r] = 1.0
         if left > tolerance:
             return r
-        for s in range(share.size):
-            mean[s] += share[s] / roots.size
+        for s in range(mean.size):
+            mean[s] += loads.share[s] / roots.size
     return -1

@@ -8,8 +8,11 @@ order of summation and ties are exact.
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import numpy as np
 
+from kikuchi.core.arrays import U4, Ints, Mask
 from kikuchi.core.compiled import planner
 from kikuchi.core.copying import copy_into
 from kikuchi.graphs.kernels.heap import sift
@@ -229,6 +232,43 @@ def _reserve(pool, used, v, starts, lengths, capacities, alive):
     return pool, used + capacity
 
 
+class PrimalGraph(NamedTuple):
+    """Neighbours of each variable, and the weights of all: units of log2 of their states."""
+
+    offsets: Ints
+    neighbours: U4
+    weights: Ints
+
+
+class Stop(NamedTuple):
+    """Criteria to end an elimination early: a clique heavier than `weight` once more than `effort`
+    list entries were read, or a total size of the cliques above `cost`.
+    """
+
+    weight: int
+    effort: int
+    cost: float
+
+
+class _Lists(NamedTuple):
+    """Neighbour lists of the variables: pool[starts[v]:starts[v] + lengths[v]], some of which are
+    eliminated; the degree and the fill count of each.
+    """
+
+    starts: Ints
+    lengths: Ints
+    degree: Ints
+    alive: Mask
+    fill: Ints
+
+
+class _Touched(NamedTuple):
+    """Variables whose keys have changed, and the step in which each was last among them."""
+
+    variables: Ints
+    stamps: Ints
+
+
 @planner
 def _insert(pool, start, length, x):
     k = start + length
@@ -255,8 +295,11 @@ def _count_marked(pool, start, length, alive, mark, stamp, members, count):
 
 
 @planner
-def _join(pool, a, b, starts, lengths, degree, alive, fill, touched, touch, n_touched, stamp):
+def _join(pool, a, b, lists, touched, n_touched, stamp):
     """Update the fill counts when the edge a-b is added; common neighbours lose one each."""
+    starts, lengths, degree = lists.starts, lists.lengths, lists.degree
+    alive, fill = lists.alive, lists.fill
+    touch, found = touched.stamps, touched.variables
     i, i_end = starts[a], starts[a] + lengths[a]
     j, j_end = starts[b], starts[b] + lengths[b]
     common = 0
@@ -272,7 +315,7 @@ def _join(pool, a, b, starts, lengths, degree, alive, fill, touched, touch, n_to
                 fill[x] -= 1
                 if touch[x] != stamp:
                     touch[x] = stamp
-                    touched[n_touched] = x
+                    found[n_touched] = x
                     n_touched += 1
             i += 1
             j += 1
@@ -285,29 +328,17 @@ def _join(pool, a, b, starts, lengths, degree, alive, fill, touched, touch, n_to
 
 
 @planner
-def eliminate(
-    offsets,
-    neighbours,
-    weights,
-    initial_fill,
-    rule,
-    tie,
-    levels,
-    stop_weight,
-    stop_effort,
-    stop_cost,
-    unit,
-):
+def eliminate(graph, initial_fill, rule, tie, levels, stop, unit):
     """Eliminate greedily by level, then (fill | degree | weight), then weight, then `tie`.
 
     With all `levels` zero this is the plain greedy order. Under min-fill, a variable whose
-    neighbours are all joined does not wait for its level. Stops early at a clique heavier than
-    `stop_weight` once more than `stop_effort` list entries were read, or when the total size of the
-    cliques exceeds `stop_cost`. `unit` turns weights into powers of two.
+    neighbours are all joined does not wait for its level. `unit` turns weights into powers
+    of two.
 
     Returns (number eliminated, order, offsets and members of the neighbour sets at elimination,
     heaviest clique, widest clique, summed sizes, effort).
     """
+    offsets, neighbours, weights = graph.offsets, graph.neighbours, graph.weights
     n = len(offsets) - 1
     with_fill = rule == 0
     starts = np.empty(n, np.int64)
@@ -340,6 +371,7 @@ def eliminate(
     mark = np.zeros(n, np.int64)
     touch = np.zeros(n, np.int64)
     touched = np.empty(n, np.int64)
+    lists, changed = _Lists(starts, lengths, degree, alive, fill), _Touched(touched, touch)
     nearby = np.empty(n, np.int64)
     order = np.empty(n, np.uint32)
     member_offsets = np.zeros(n + 1, np.int64)
@@ -351,7 +383,7 @@ def eliminate(
         heaviest = max(heaviest, weight[v])
         widest = max(widest, degree[v] + 1)
         cost += 2.0 ** (weight[v] * unit)
-        if (weight[v] > stop_weight and effort > stop_effort) or cost > stop_cost:
+        if (weight[v] > stop.weight and effort > stop.effort) or cost > stop.cost:
             break
         stamp = done + 1
         last = heap[-1]
@@ -405,10 +437,7 @@ def eliminate(
                     if k < high and pool[k] == b:
                         continue
                     if with_fill:
-                        n_touched = _join(
-                            pool, a, b, starts, lengths, degree, alive, fill,
-                            touched, touch, n_touched, stamp,
-                        )  # fmt: skip
+                        n_touched = _join(pool, a, b, lists, changed, n_touched, stamp)
                     effort += lengths[a] + lengths[b]
                     if lengths[a] == capacities[a]:
                         pool, used = _reserve(pool, used, a, starts, lengths, capacities, alive)

@@ -2,24 +2,46 @@
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import numpy as np
 
+from kikuchi.core.arrays import Ints
 from kikuchi.core.compiled import planner
 
 _HASH = np.uint64(1099511628211)
 
 
-@planner
-def subsets(items, at, rarest, holder_at, holders, large_items, large_at, first, last, rows, cols):
-    """Pairs of sets `first` to `last` with the large sets that contain them; how many there are.
-
-    Examines the large sets that contain the rarest member of each. Only counts if `rows` is empty.
+class Lists(NamedTuple):
+    """Lists end to end: list i is `items[at[i]:at[i + 1]]`. A family of sets is one, and so are the
+    holders of each item: the sets that it is in.
     """
+
+    items: Ints
+    at: Ints
+
+
+class Roots(NamedTuple):
+    """The first sets of a family: how many, their holders, and the number of items that count."""
+
+    number: int
+    holders: Lists
+    n_essential: int
+
+
+@planner
+def subsets(small, rarest, large, holders, span, rows, cols):
+    """Find the pairs of the small sets span[0] to span[1] with the large sets that contain them.
+
+    Looks at the large sets that hold the rarest member of each, by their `holders`. Returns the
+    number of pairs, and only that where `rows` is empty.
+    """
+    items, at, large_items, large_at = small.items, small.at, large.items, large.at
     count = 0
-    for i in range(first, last):
+    for i in range(span[0], span[1]):
         size = at[i + 1] - at[i]
-        for h in range(holder_at[rarest[i]], holder_at[rarest[i] + 1]):
-            j = holders[h]
+        for h in range(holders.at[rarest[i]], holders.at[rarest[i] + 1]):
+            j = holders.items[h]
             end = large_at[j + 1]
             if end - large_at[j] < size:
                 continue
@@ -69,13 +91,15 @@ def enter(items, at, count, slots):
 
 
 @planner
-def cut(items, at, count, row, n_roots, holder_at, holders, n_essential, slots, marks, pairs):
+def cut(sets, count, row, roots, slots, marks, pairs):
     """Add intersections of sets from `row` on with roots that they overlap but are not contained
     in.
 
     The roots are the first sets. Stops at the end of the sets, after `pairs` pairs, or when space
     may run out. Returns the number of sets, and the row to continue with.
     """
+    items, at, n_essential = sets.items, sets.at, roots.n_essential
+    holders, holder_at = roots.holders.items, roots.holders.at
     while row < count and pairs > 0:
         begin, end = at[row], at[row + 1]
         met = 0
@@ -91,7 +115,7 @@ def cut(items, at, count, row, n_roots, holder_at, holders, n_essential, slots, 
                 continue
             for h in range(holder_at[items[k]], holder_at[items[k] + 1]):
                 root = holders[h]
-                if marks[root] == row or (row < n_roots and root <= row):
+                if marks[root] == row or (row < roots.number and root <= row):
                     continue
                 marks[root] = row
                 place, stop, new = at[root], at[root + 1], at[count]

@@ -17,10 +17,8 @@ from kikuchi.core.budget import Budget, limits
 from kikuchi.core.errors import BudgetError, FormatError, MethodError, ModelError, suggestion
 from kikuchi.core.files import parse_json, read_text
 from kikuchi.core.text import is_whole
-from kikuchi.graphs.checks import check_graph
-from kikuchi.graphs.conditioned import Conditioned
 from kikuchi.graphs.elimination import eliminate
-from kikuchi.graphs.factor_graph import FactorGraph, Variable
+from kikuchi.graphs.factor_graph import Conditioned, FactorGraph, Variable, check_graph
 from kikuchi.graphs.junction_tree import junction_tree
 from kikuchi.graphs.regions import cycles
 from kikuchi.graphs.regions.hubs import hub_roots, strong_hubs

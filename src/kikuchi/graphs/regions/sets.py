@@ -146,15 +146,16 @@ def subset_pairs(small: SetFamily, large: SetFamily) -> tuple[Ints, Ints]:
     held = large.holders.sizes
     by_rarity = np.lexsort((held[small.items], small.owners))
     rarest = small.items[by_rarity[small.offsets[:-1]]]
-    looked = (small.items, small.offsets, rarest, large.holders.offsets, large.holders.items)
+    family = kernels.Lists(small.items, small.offsets)
+    above = kernels.Lists(large.items, large.offsets)
+    holders = kernels.Lists(large.holders.items, large.holders.offsets)
     none = np.zeros(0, dtype=np.int64)
     blocks = []
-    for begin, end in _blocks(held[rarest]):
-        block = (*looked, large.items, large.offsets, begin, end)
-        count = kernels.subsets(*block, none, none)
+    for span in _blocks(held[rarest]):
+        count = kernels.subsets(family, rarest, above, holders, span, none, none)
         rows, cols = np.empty(count, dtype=np.int64), np.empty(count, dtype=np.int64)
         if count:
-            kernels.subsets(*block, rows, cols)
+            kernels.subsets(family, rarest, above, holders, span, rows, cols)
         blocks.append((rows, cols))
         require_time("finding which regions contain which", _FEWER)
     return np.concatenate([b[0] for b in blocks]), np.concatenate([b[1] for b in blocks])
@@ -222,6 +223,8 @@ def closure(roots: SetFamily, n_essential: int, limit: int) -> SetFamily:
     roots = roots.take(first_copies(roots))
     n, marks = len(roots), np.full(len(roots), -1)
     sets, slots = _Growing(roots), np.full(16, -1)
+    holders = kernels.Lists(roots.holders.items, roots.holders.offsets)
+    first = kernels.Roots(n, holders, n_essential)
     count, row, before = n, 0, 0
     # An intersection of many roots is a sequence of intersections with single roots.
     while row < count:
@@ -230,11 +233,8 @@ def closure(roots: SetFamily, n_essential: int, limit: int) -> SetFamily:
             slots = np.full(2 * len(sets.offsets), -1)
             kernels.enter(sets.items, sets.offsets, count, slots)
         before = row
-        holders = (roots.holders.offsets, roots.holders.items)
-        count, row = kernels.cut(
-            *(sets.items, sets.offsets, count, row, n, *holders, n_essential, slots, marks),
-            _PAIRS_AT_ONCE,
-        )
+        family = kernels.Lists(sets.items, sets.offsets)
+        count, row = kernels.cut(family, count, row, first, slots, marks, _PAIRS_AT_ONCE)
         if count > limit:
             raise BudgetError(
                 f"the roots have more than {limit} regions as intersections; "

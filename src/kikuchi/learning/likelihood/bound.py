@@ -185,21 +185,22 @@ class HiddenRows:
         state = self.state
         if not np.isnan(state.q_value) and np.array_equal(state.q_tables, tables):
             return state.q_value, state.q_counts
-        from kikuchi.learning.likelihood.kernels.bound import mean_field_rows
+        from kikuchi.learning.likelihood.kernels import bound as kernels
 
         flat = self.flat.with_tables(tables.copy())
         bounds, counts = np.empty(self.n_rows), np.zeros(len(tables))
         largest = int(np.diff(self.graph.table_offsets).max(initial=1))
         field = np.empty(int(self.graph.cardinalities.max(initial=1)))
         alive = np.ones(state.q.shape[1], dtype=bool)
+        rows = kernels.RowDistributions(state.q, self.weights, self.order_at, self.order, alive)
+        scratch = kernels.RowScratch(field, np.empty(largest + 1), np.empty(len(tables)))
+        out = kernels.BoundSums(bounds, counts)
         chunk = max(int(_CHUNK / max(len(tables), 1)), 1)
         for begin in range(0, self.n_rows, chunk):
             end = min(begin + chunk, self.n_rows)
-            mean_field_rows(
-                flat, state.q, self.weights, self.order_at, self.order, alive, self.temperatures,
-                self.tol, begin, end, field, np.empty(largest + 1), np.empty(len(tables)),
-                bounds, counts,
-            )  # fmt: skip
+            kernels.mean_field_rows(
+                flat, rows, self.temperatures, self.tol, begin, end, scratch, out
+            )
         state.q_tables, state.q_counts = tables.copy(), counts
         state.q_value = float(self.weights @ bounds)
         return state.q_value, counts

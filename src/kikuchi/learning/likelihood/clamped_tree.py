@@ -7,14 +7,14 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from kikuchi.core.arrays import U4, Array, Ints, Mask
+from kikuchi.core.arrays import Array, Ints, Mask
 from kikuchi.core.budget import Budget
 from kikuchi.engines.trees.plan import ADVICE, TreePlan, factor_targets
 from kikuchi.engines.trees.row_layout import RowLayout
 from kikuchi.engines.trees.rows import LinearTables, TreeRows
 from kikuchi.graphs.factor_graph import FactorGraph
 from kikuchi.learning.data import Data, merged_rows
-from kikuchi.learning.likelihood.kernels.rows import count_factors, score_factors
+from kikuchi.learning.likelihood.kernels.rows import FactorLayout, count_factors, score_factors
 
 Watch = Callable[[], None]
 
@@ -106,17 +106,17 @@ class RowGroup:
     def fixed_scores(self, log_tables: Array) -> Array:
         """Log-weight of each row from the factors that are all observed."""
         out = np.zeros(len(self.rows))
-        score_factors(self.states, self.fixed, *layout(self.graph), log_tables, out)
+        score_factors(self.states, self.fixed, layout(self.graph), log_tables, out)
         return out
 
     def add_fixed_counts(self, counts: Array, weights: Array) -> None:
         """Add what those factors see, by the weights of all rows of the data."""
         here = weights[self.rows]
         chosen = np.flatnonzero(here)
-        count_factors(self.states, chosen, here[chosen], self.fixed, *layout(self.graph), counts)
+        count_factors(self.states, chosen, here[chosen], self.fixed, layout(self.graph), counts)
 
 
-def layout(graph: FactorGraph) -> tuple[Ints, U4, Ints, Ints]:
-    """The arrays that say where a factor's entries are."""
+def layout(graph: FactorGraph) -> FactorLayout:
+    """Return where the entries of the factors of a graph are."""
     cards = graph.cardinalities.astype(np.int64)
-    return cards, graph.scopes, graph.scope_offsets, graph.table_offsets
+    return FactorLayout(cards, graph.scopes, graph.scope_offsets, graph.table_offsets)

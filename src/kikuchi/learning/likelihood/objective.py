@@ -27,8 +27,8 @@ from kikuchi.engines.loops.state import Held, State
 from kikuchi.engines.messages.state import MessageState
 from kikuchi.engines.regions.regions import RegionState
 from kikuchi.engines.start import Start
-from kikuchi.engines.trees.exact import ExactEngine
 from kikuchi.engines.trees.plan import TreePlan, make_plan, unconditioned
+from kikuchi.engines.trees.tree import Tree
 from kikuchi.graphs.factor_graph import FactorGraph
 from kikuchi.learning.data import Data
 from kikuchi.learning.likelihood.clamped import ClampedRows, ClampedRuns, feasible
@@ -212,7 +212,7 @@ def passed_on(error: BudgetError, clock: Clock) -> NoReturn:
 def exact_free(graph: FactorGraph, clock: Clock, plan: TreePlan | None = None) -> Phase:
     """log Z and factor marginals by one junction tree, planned once."""
     plan = plan or make_plan(unconditioned(graph), "cheapest", None, uses=PROPAGATIONS)
-    engine = ExactEngine(plan, clock)
+    engine = Tree(plan, clock, reuse=True)
 
     def phase(log_tables: Array, rows: Ints | None = None) -> tuple[float, Array]:
         if graph.n_factors == 0:

@@ -104,19 +104,20 @@ class LocalConfigurations:
 
     def value_and_gradient(self, log_tables: Array) -> tuple[float, Array]:
         """The pseudo-log-likelihood per row of some log-tables, and its gradient by them."""
-        from kikuchi.learning.local.kernels.pseudo import score_blankets
+        from kikuchi.learning.local.kernels.pseudo import (
+            Configurations,
+            VariableRows,
+            score_blankets,
+        )
 
         gradient = np.zeros(len(log_tables))
         total = score_blankets(
             np.ascontiguousarray(log_tables),
             self.graph.cardinalities,
-            self._row_at,
-            self._row_strides,
-            self.variable_of,
-            self._entry_at,
-            self._entries,
-            self._count_at,
-            self._counts,
+            VariableRows(self._row_at, self._row_strides),
+            Configurations(
+                self.variable_of, self._entry_at, self._entries, self._count_at, self._counts
+            ),
             self._field,
             gradient,
         )
@@ -125,7 +126,7 @@ class LocalConfigurations:
     # ------------------------------------------------------------------ the two ways to count
 
     def _counted_in_tables(self, blankets: _Blankets) -> list[_Counted]:
-        from kikuchi.learning.local.kernels.pseudo import count_blankets
+        from kikuchi.learning.local.kernels.pseudo import Blankets, count_blankets
 
         cards = self.graph.cardinalities.astype(np.uint64)
         few = blankets.states <= max(_SMALL_TABLE, len(self._states))
@@ -138,9 +139,7 @@ class LocalConfigurations:
         counts = np.zeros(int(places[-1]))
         shown_by = np.full(int(keys[-1]), -1, dtype=np.int32)
         at, neighbours, radix = blankets.of(variables)
-        count_blankets(
-            self._states,
-            self._weights,
+        chosen = Blankets(
             variables.astype(np.uint64),
             at,
             neighbours,
@@ -148,9 +147,8 @@ class LocalConfigurations:
             keys.astype(np.uint64),
             places.astype(np.uint64),
             cards[variables],
-            counts,
-            shown_by,
         )
+        count_blankets(self._states, self._weights, chosen, counts, shown_by)
         seen = shown_by >= 0
         owners = np.repeat(variables, sizes)
         kept = counts[np.repeat(seen, cards[owners].astype(np.int64))]

@@ -241,14 +241,9 @@ class _Sweeps:
             self.links,
             self.holders,
             self.tour,
-            state.b,
-            state.log_phi,
-            self.targets.active,
-            self.targets.tables,
-            state.weights,
-            state.damping,
-            self.learner.step,
-            FLOOR,
+            kernels.Scaled(state.b, state.log_phi, state.weights),
+            kernels.Wanted(self.targets.active, self.targets.tables),
+            kernels.Pace(state.damping, self.learner.step, FLOOR),
             self.work,
         )
         state.sweeps += 1

@@ -80,7 +80,7 @@ class ScalingTree:
         if largest >= _MOST_STATES:
             raise MethodError(f"{what} is too large; {_ALLOW}")
 
-    def _layout(self) -> kernels.TreeLayout:
+    def _layout(self) -> kernels.ScalingLayout:
         graph, maps = self.graph, StateMaps(self.graph.cardinalities)
         cards: list[int] = graph.cardinalities.tolist()
         ends: list[tuple[int, int, int, int]] = []  # sender, receiver and their maps, per message
@@ -96,7 +96,7 @@ class ScalingTree:
         factor_map = [
             maps.offset(self.cliques[c], graph.scope(a)) for a, c in enumerate(self.home.tolist())
         ]
-        return kernels.TreeLayout(
+        return kernels.ScalingLayout(
             clique_at=offsets_of(self._sizes).view(np.uint64),
             separator_at=offsets_of(np.array(widths, dtype=np.int64)).view(np.uint64),
             maps=maps.flat(),

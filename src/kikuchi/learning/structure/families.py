@@ -64,7 +64,8 @@ class FamilyScores:
         self._codes = np.empty(len(self.weights), dtype=np.int64)
         self._known: dict[tuple[int, tuple[int, ...]], float] = {}
         self._known_additions: dict[tuple[int, tuple[int, ...]], Array] = {}
-        self._rows = self.columns, self.cards, self.weights
+        self._rows = kernel.Rows(self.columns, self.cards, self.weights)
+        self._rule = kernel.ScoreKind(self.kind, self.strength, self.total)
         self.evaluations = 0
 
     @property
@@ -95,9 +96,9 @@ class FamilyScores:
         return found
 
     def _family(self, child: int, parents: tuple[int, ...]) -> float:
-        counted = *self._rows, child, *self.codes(parents)
+        codes, size = self.codes(parents)
         self.evaluations += 1
-        return float(kernel.family_score(*counted, self.kind, self.strength, self.total))
+        return float(kernel.family_score(self._rows, child, codes, size, self._rule))
 
     def additions(self, child: int, parents: Iterable[int]) -> Array:
         """Score of the child with each other variable as one more parent; -inf for those that are
@@ -110,10 +111,9 @@ class FamilyScores:
                 [u for u in range(self.n_variables) if u != child and u not in key[1]],
                 dtype=np.int64,
             )
-            counted = *self._rows, child, *self.codes(key[1])
+            codes, size = self.codes(key[1])
             values = np.empty(len(others))
-            score = self.kind, self.strength, self.total
-            kernel.scores_with(*counted, others, _LARGEST, *score, values)
+            kernel.scores_with(self._rows, child, codes, size, others, _LARGEST, self._rule, values)
             self.evaluations += len(others)
             found = np.full(self.n_variables, -math.inf)
             found[others] = values
@@ -124,9 +124,7 @@ class FamilyScores:
         """G2 of two variables given others, and its degrees of freedom."""
         codes, size = self.codes(given)
         self.evaluations += 1
-        statistic, freedom = kernel.dependence(
-            self.columns, self.cards, self.weights, x, y, codes, size
-        )
+        statistic, freedom = kernel.dependence(self._rows, x, y, codes, size)
         return float(statistic), float(freedom)
 
     def structure(self, parents: Sequence[Iterable[int]]) -> float:

@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from kikuchi.core.arrays import Ints
+from kikuchi.core.arrays import Array, Ints
 from kikuchi.core.compiled import njit
 
 _U = np.uint64
@@ -35,6 +35,14 @@ class Inputs(NamedTuple):
     moves: Ints
 
 
+class Conditionals(NamedTuple):
+    """Conditional distributions of all nodes, the entropies of their rows, and an odometer."""
+
+    table: Array
+    entropies: Array
+    digits: Ints
+
+
 class MiniBucketProgram(NamedTuple):
     """Where the tables, messages and axes of each node are; nodes in order of elimination."""
 
@@ -48,12 +56,12 @@ class MiniBucketProgram(NamedTuple):
 
 
 @njit(cache=True, error_model="numpy", inline="always")
-def _turn(digits, axis_cards, first_axis, axes, moves, first_move):
+def _turn(digits, axis_cards, axes, moves, first_move):
     """Advance the odometer by one; answers how far that moves the item."""
     axis = axes - 1
     while axis >= 0:
         digits[_U(axis)] += 1
-        if digits[_U(axis)] < axis_cards[_U(first_axis + axis)]:
+        if digits[_U(axis)] < axis_cards[_U(axis)]:
             return moves[_U(first_move + axis)]
         digits[_U(axis)] = 0
         axis -= 1
@@ -70,10 +78,10 @@ def _item(inputs, i, digits):
 
 
 @njit(cache=True, error_model="numpy")
-def add_item(table, start, size, inputs, i, axis_cards, first_axis, values, digits):
-    """Add item `i` to the table of its host."""
+def _add_item(table, inputs, i, axis_cards, values, digits):
+    """Add item `i` to the table of its host, whose axes have `axis_cards`."""
     at, run, repeats, axes, moves, first_move = _item(inputs, i, digits)
-    entry, end = _U(start), _U(start + size)
+    entry, end = _U(0), _U(len(table))
     while entry < end:
         if run == 2:
             first, second = values[_U(at)], values[_U(at + 1)]
@@ -86,14 +94,14 @@ def add_item(table, start, size, inputs, i, axis_cards, first_axis, values, digi
                 for k in range(_U(run)):
                     table[entry + k] += values[_U(at) + k]
                 entry += _U(run)
-        at += _turn(digits, axis_cards, first_axis, axes, moves, first_move)
+        at += _turn(digits, axis_cards, axes, moves, first_move)
 
 
 @njit(cache=True, error_model="numpy")
-def sum_to_item(table, start, size, inputs, i, axis_cards, first_axis, sums, digits):
+def _sum_to_item(table, inputs, i, axis_cards, sums, digits):
     """Add the table of a host, summed to the scope of item `i`, at the item's place."""
     at, run, repeats, axes, moves, first_move = _item(inputs, i, digits)
-    entry, end = _U(start), _U(start + size)
+    entry, end = _U(0), _U(len(table))
     while entry < end:
         if run == 2:
             first, second = 0.0, 0.0
@@ -108,43 +116,45 @@ def sum_to_item(table, start, size, inputs, i, axis_cards, first_axis, sums, dig
                 for k in range(_U(run)):
                     sums[_U(at) + k] += table[entry + k]
                 entry += _U(run)
-        at += _turn(digits, axis_cards, first_axis, axes, moves, first_move)
+        at += _turn(digits, axis_cards, axes, moves, first_move)
 
 
 @njit(cache=True, error_model="numpy")
 def add_all(tables, axis_offsets, axis_cards, inputs, values, out, digits):
     """Sum of all items of each host; the tables of the hosts lie one after the other in `out`."""
     for h in range(len(tables) - 1):
-        size = tables[h + 1] - tables[h]
+        table, cards = out[tables[h] : tables[h + 1]], axis_cards[axis_offsets[h] :]
         for i in range(inputs.offsets[h], inputs.offsets[h + 1]):
-            add_item(out, tables[h], size, inputs, i, axis_cards, axis_offsets[h], values, digits)
+            _add_item(table, inputs, i, cards, values, digits)
 
 
 @njit(cache=True, error_model="numpy")
 def sum_all(p, inputs, table, sums, digits):
     """Every item's own sums of the table of its node."""
     for r in range(len(p.rows)):
-        size = p.rows[r] * p.cards[r]
+        mine = table[p.tables[r] : p.tables[r] + p.rows[r] * p.cards[r]]
+        cards = p.axis_cards[p.axis_offsets[r] :]
         for i in range(inputs.offsets[r], inputs.offsets[r + 1]):
-            sum_to_item(
-                table, p.tables[r], size, inputs, i, p.axis_cards, p.axis_offsets[r], sums, digits
-            )
+            _sum_to_item(mine, inputs, i, cards, sums, digits)
 
 
 @njit(cache=True, error_model="numpy")
-def forward(p, inputs, weights, values, table, entropies, digits, first, last):
-    """Messages and conditionals of nodes `first` to `last`; the sum of what their roots answer.
+def forward(p, inputs, weights, values, conditionals, first, last):
+    """Messages and conditionals of nodes `first` to `last`; returns the sum of their roots.
 
     A node of weight w sends w log sum_x exp(psi / w) (a hard minimum over zeros where w < 0) and
-    leaves its conditional distribution of x in `table` and the entropy of each row beside it.
+    leaves its conditional distribution of x and the entropy of each row.
     """
+    table, entropies = conditionals.table, conditionals.entropies
+    digits = conditionals.digits
     total = 0.0
     for r in range(first, last):
         start, size = p.tables[r], p.rows[r] * p.cards[r]
         for entry in range(_U(start), _U(start + size)):
             table[entry] = 0.0
+        mine, cards = table[start : start + size], p.axis_cards[p.axis_offsets[r] :]
         for i in range(inputs.offsets[r], inputs.offsets[r + 1]):
-            add_item(table, start, size, inputs, i, p.axis_cards, p.axis_offsets[r], values, digits)
+            _add_item(mine, inputs, i, cards, values, digits)
         to, n_rows, card = _U(p.messages[r]), _U(p.rows[r]), _U(p.cards[r])
         if card == _U(2):
             _sum_out_pairs(table, _U(start), n_rows, weights[r], values, entropies, to)
@@ -235,13 +245,15 @@ def _sum_out(table, start, n_rows, card, weight, values, entropies, to):
 
 
 @njit(cache=True, error_model="numpy")
-def backward(p, inputs, slopes, table, entropies, node_entropies, digits, wanted, first, last):
+def backward(p, inputs, slopes, conditionals, node_entropies, wanted, first, last):
     """Beliefs of nodes `last` down to `first`, and the derivative of the bound by each input.
 
     The derivative by an entry of an input is the belief of that entry (Danskin); by the weight of
     a node it is the conditional entropy of its variable. Slopes of places before `wanted` are left
     out. Slopes must be zero before the first call.
     """
+    table, entropies = conditionals.table, conditionals.entropies
+    digits = conditionals.digits
     for r in range(last - 1, first - 1, -1):
         card = _U(p.cards[r])
         start, size = p.tables[r], p.rows[r] * p.cards[r]
@@ -257,11 +269,10 @@ def backward(p, inputs, slopes, table, entropies, node_entropies, digits, wanted
                 table[entry + k] *= mass
             entry += card
         node_entropies[r] = total
+        beliefs, cards = table[start : start + size], p.axis_cards[p.axis_offsets[r] :]
         for i in range(inputs.offsets[r], inputs.offsets[r + 1]):
             if inputs.places[i] >= wanted:
-                sum_to_item(
-                    table, start, size, inputs, i, p.axis_cards, p.axis_offsets[r], slopes, digits
-                )
+                _sum_to_item(beliefs, inputs, i, cards, slopes, digits)
 
 
 @njit(cache=True, error_model="numpy")

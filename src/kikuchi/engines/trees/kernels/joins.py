@@ -9,16 +9,54 @@ with two or three.
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import numpy as np
 
+from kikuchi.core.arrays import Array, Ints
 from kikuchi.core.compiled import planner
 from kikuchi.engines.trees.kernels.layout import grown, lists_by, union
+from kikuchi.graphs.junction_tree import CliqueTree
 
 WORTH = 1024.0  # states of a clique from which joining pays
 _SMALLEST = 64.0  # states of the first nodes; each round allows _STEP times as many
 _STEP = 8.0
 _OPEN = 16
 _CHILD, _FACTOR, _NODE = 0, 1, 2
+
+
+class JoinNodes(NamedTuple):
+    """The join nodes of a tree: the clique that each serves, their variables, and the node above
+    each node, each clique and each factor; -1 for none. Nodes of one clique stand together, lower
+    ones first.
+    """
+
+    serves: Ints
+    offsets: Ints
+    ranks: Ints
+    above_node: Ints
+    above_clique: Ints
+    above_factor: Ints
+
+
+class _JoinItems(NamedTuple):
+    """Children and factors of a clique: their variables, pool[low:high], their states, what they
+    are and which, and the cluster of each.
+    """
+
+    low: Ints
+    high: Ints
+    size: Array
+    kind: Ints
+    ref: Ints
+    cluster: Ints
+
+
+class _Clusters(NamedTuple):
+    """Unions of the variables of items: ranks[k, :lengths[k]]."""
+
+    ranks: Ints
+    lengths: Ints
 
 
 @planner
@@ -39,12 +77,13 @@ def _appended(pool, used, source, first, n):
 
 
 @planner
-def _round(limit, n_items, low, high, size, kind, cluster, pool, card, spans, lengths, merged):
+def _round(limit, n_items, items, pool, card, clusters, merged):
     """Put items of at most `limit` states into clusters whose union has no more, largest first.
 
-    Fills cluster[item] (-1 for none), and for each cluster the union of its variables, spans[k,
-    :lengths[k]]; answers the number of clusters.
+    Fills `items.cluster` (-1 for none) and the unions; returns the number of clusters.
     """
+    low, high, size, cluster = items.low, items.high, items.size, items.cluster
+    spans, lengths = clusters.ranks, clusters.lengths
     order = np.argsort(-size[:n_items], kind="mergesort")
     n_clusters = 0
     for position in range(n_items):
@@ -72,15 +111,9 @@ def _round(limit, n_items, low, high, size, kind, cluster, pool, card, spans, le
 
 
 @planner
-def join_nodes(
-    card, offsets, names, parent, residual, clique_size, factor_home, scope_offsets, ranks
-):
-    """Find the join nodes of a tree.
-
-    Answers (clique that each node serves, variables of the nodes as offsets and ranks, node above
-    each node, node above each clique, node that takes each factor; -1 for none). Nodes of one
-    clique stand together, lower ones first.
-    """
+def join_nodes(tree, card, clique_size, factor_home, scope_offsets, ranks):
+    """Find the join nodes of a `CliqueTree` whose factors have these scopes, by rank."""
+    offsets, names, parent, residual = tree.offsets, tree.ranks, tree.parent, tree.residual
     n_cliques, n_factors = len(parent), len(factor_home)
     child_offsets, children = lists_by(parent, n_cliques)
     factor_offsets, factors = lists_by(factor_home, n_cliques)
@@ -95,8 +128,10 @@ def join_nodes(
     low, high = np.empty(most, np.int64), np.empty(most, np.int64)
     kind, ref = np.empty(most, np.int64), np.empty(most, np.int64)
     size, cluster = np.empty(most), np.empty(most, np.int64)
+    items = _JoinItems(low, high, size, kind, ref, cluster)
     most_clusters = min(most, 256)
     spans, lengths = np.empty((most_clusters, widest), np.int64), np.empty(most_clusters, np.int64)
+    clusters = _Clusters(spans, lengths)
     members, has_child = np.empty(most_clusters, np.int64), np.empty(most_clusters, np.bool_)
     new_node = np.empty(most_clusters, np.int64)
     merged = np.empty(2 * widest, np.int64)
@@ -131,9 +166,7 @@ def join_nodes(
             size[i] = _states(card, pool, low[i], high[i])
         limit = _SMALLEST
         while limit <= clique_size[c] / _STEP and n_items > 2:
-            n_clusters = _round(
-                limit, n_items, low, high, size, kind, cluster, pool, card, spans, lengths, merged
-            )
+            n_clusters = _round(limit, n_items, items, pool, card, clusters, merged)
             for k in range(n_clusters):
                 members[k], has_child[k], new_node[k] = 0, False, -1
             for i in range(n_items):
@@ -174,28 +207,19 @@ def join_nodes(
                 used += lengths[k]
                 n_items += 1
             limit *= _STEP
-    return serves[:n_nodes], node_offsets, node_vars, above_node, above_clique, above_factor
+    return JoinNodes(
+        serves[:n_nodes], node_offsets, node_vars, above_node, above_clique, above_factor
+    )
 
 
 @planner
-def with_joins(
-    offsets,
-    names,
-    residual,
-    parent,
-    home,
-    factor_home,
-    serves,
-    node_offsets,
-    node_vars,
-    above_node,
-    above_clique,
-    above_factor,
-):
-    """The tree with its join nodes, each numbered just before the clique that it serves.
+def with_joins(tree, nodes, factor_home):
+    """Insert join nodes into a tree, each numbered just before the clique that it serves.
 
-    Answers (offsets, names, residual, parent, home of each rank, home of each factor).
+    Returns the `CliqueTree` and the home of each factor.
     """
+    offsets, names, residual, parent = tree.offsets, tree.ranks, tree.residual, tree.parent
+    serves, node_offsets, node_vars = nodes.serves, nodes.offsets, nodes.ranks
     n_cliques, n_nodes = len(parent), len(serves)
     clique_number = np.empty(n_cliques, np.int64)
     node_number = np.empty(n_nodes, np.int64)
@@ -222,18 +246,19 @@ def with_joins(
         new_offsets[number] = place
     new_parent = np.full(total, -1, np.int64)
     for c in range(n_cliques):
-        if above_clique[c] >= 0:
-            new_parent[clique_number[c]] = node_number[above_clique[c]]
+        if nodes.above_clique[c] >= 0:
+            new_parent[clique_number[c]] = node_number[nodes.above_clique[c]]
         elif parent[c] >= 0:
             new_parent[clique_number[c]] = clique_number[parent[c]]
     for k in range(n_nodes):
-        above = above_node[k]
+        above = nodes.above_node[k]
         new_parent[node_number[k]] = node_number[above] if above >= 0 else clique_number[serves[k]]
-    new_home = np.empty(len(home), np.int64)
-    for r in range(len(home)):
-        new_home[r] = clique_number[home[r]]
+    new_home = np.empty(len(tree.home), np.int64)
+    for r in range(len(tree.home)):
+        new_home[r] = clique_number[tree.home[r]]
     new_factor_home = np.empty(len(factor_home), np.int64)
     for f in range(len(factor_home)):
-        above = above_factor[f]
+        above = nodes.above_factor[f]
         new_factor_home[f] = node_number[above] if above >= 0 else clique_number[factor_home[f]]
-    return new_offsets, new_names, new_residual, new_parent, new_home, new_factor_home
+    joined = CliqueTree(tree.rank, new_offsets, new_names, new_residual, new_parent, new_home)
+    return joined, new_factor_home

@@ -47,6 +47,26 @@ class PropagationProgram(NamedTuple):
     ends: Ints
 
 
+class Action(NamedTuple):
+    """What is done with results[source:source + size]: a row of `actions`."""
+
+    kind: int
+    source: int
+    size: int
+    place: int
+    table: int
+    scale: int
+    opposite: int
+
+
+class Operand(NamedTuple):
+    """The variables of a table, names[first:end], by rank like the axes of every operation."""
+
+    names: Ints
+    first: int
+    end: int
+
+
 @planner
 def new_program(lengths, n_cliques):
     """An empty program with lists of the given lengths (see `measure`)."""
@@ -79,14 +99,14 @@ def begin(at, program, card, names, low, high):
 
 
 @planner
-def add_table(at, program, o, axes, low, names, first, end, base, table):
-    """Add an operand over names[first:end], laid out by rank like the axes themselves."""
+def add_table(at, program, o, axes, low, operand, base, table):
+    """Add an operand, laid out by rank like the axes themselves."""
     nd, d = program.ops[o, AXES], program.ops[o, DIMS]
     stride = 1
-    j = end - 1
+    j = operand.end - 1
     for a in range(nd - 1, -1, -1):
         step = 0
-        if j >= first and names[j] == axes[low + a]:
+        if j >= operand.first and operand.names[j] == axes[low + a]:
             step = stride
             stride *= program.dims[d + a]
             j -= 1
@@ -112,18 +132,18 @@ def add_target(at, program, o, axes, low, targets, t, source):
     program.bases[at[3]] = source
     at[3] += 1
     program.ops[o, TARGETS] += 1
-    add_action(at, program, ANSWER, source, targets.sizes[t], targets.places[t], -1, -1, -1)
-    return source + targets.sizes[t]
+    size = targets.sizes[t]
+    add_action(at, program, Action(ANSWER, source, size, targets.places[t], -1, -1, -1))
+    return source + size
 
 
 @planner
-def add_action(at, program, kind, source, size, place, table, scale, opposite):
-    """Add an action on temporary[source:source + size] to the current operation."""
-    row = at[4]
-    actions = program.actions
-    actions[row, KIND], actions[row, SOURCE], actions[row, SIZE] = kind, source, size
-    actions[row, PLACE], actions[row, TABLE] = place, table
-    actions[row, SCALE], actions[row, OPPOSITE] = scale, opposite
+def add_action(at, program, action):
+    """Add an action to the current operation."""
+    row = program.actions[at[4]]
+    row[KIND], row[SOURCE], row[SIZE] = action.kind, action.source, action.size
+    row[PLACE], row[TABLE] = action.place, action.table
+    row[SCALE], row[OPPOSITE] = action.scale, action.opposite
     at[4] += 1
 
 
@@ -131,14 +151,16 @@ def add_action(at, program, kind, source, size, place, table, scale, opposite):
 def _add_separator(at, program, tree, o, low, j, base, table):
     """Add an operand over the separator above clique j."""
     first, end = tree.clique_offsets[j], tree.clique_offsets[j + 1] - tree.residual[j]
-    add_table(at, program, o, tree.clique_vars, low, tree.clique_vars, first, end, base, table)
+    operand = Operand(tree.clique_vars, first, end)
+    add_table(at, program, o, tree.clique_vars, low, operand, base, table)
 
 
 @planner
 def _add_clique(at, program, tree, o, c, base):
     """Add an operand over all variables of clique c, the axes of operation o."""
     low, high = tree.clique_offsets[c], tree.clique_offsets[c + 1]
-    add_table(at, program, o, tree.clique_vars, low, tree.clique_vars, low, high, base, -1)
+    operand = Operand(tree.clique_vars, low, high)
+    add_table(at, program, o, tree.clique_vars, low, operand, base, -1)
 
 
 @planner
@@ -146,10 +168,8 @@ def add_factors(at, program, tree, o, c):
     """Add the products of factors that clique c holds, as fixed inputs."""
     low = tree.clique_offsets[c]
     for g in range(tree.groups[c], tree.groups[c + 1]):
-        add_table(
-            at, program, o, tree.clique_vars, low, tree.group_vars, tree.group_offsets[g],
-            tree.group_offsets[g + 1], tree.group_tables[g], g,
-        )  # fmt: skip
+        group = Operand(tree.group_vars, tree.group_offsets[g], tree.group_offsets[g + 1])
+        add_table(at, program, o, tree.clique_vars, low, group, tree.group_tables[g], g)
         program.ops[o, FIXED] += 1
 
 
@@ -184,7 +204,7 @@ def upward(lengths, tree, size, up, clique_tables):
             ops[o, FIXED] = 1
         _add_separator(at, program, tree, o, low, c, 0, -1)
         ops[o, TARGETS], ops[o, HIGH] = 1, size[c]
-        add_action(at, program, MESSAGE, 0, size[c], up[c], n_groups + c, c, -1)
+        add_action(at, program, Action(MESSAGE, 0, size[c], up[c], n_groups + c, c, -1))
         program.ends[c + 1] = at[0]
     ops[at[0], ACTIONS] = at[4]
     return program
@@ -258,10 +278,11 @@ def downward(lengths, spare, tree, size, up, down, clique_tables, targets):
         for i in range(first, last):
             j = tree.children[i]
             if hugin:
-                add_action(at, program, DIVIDE, place, size[j], up[j], -1, -1, up[j])
+                action = Action(DIVIDE, place, size[j], up[j], -1, -1, up[j])
             else:
                 kind = BELIEF if reads[j] < reads[j + 1] else MESSAGE
-                add_action(at, program, kind, place, size[j], down[j], n_groups + j, -1, up[j])
+                action = Action(kind, place, size[j], down[j], n_groups + j, -1, up[j])
+            add_action(at, program, action)
             place += size[j]
         place = 0
         for i in range(first, last):
@@ -273,12 +294,13 @@ def downward(lengths, spare, tree, size, up, down, clique_tables, targets):
                 _add_separator(at, program, tree, o, above, j, up[j], -1)
                 _add_clique(at, program, tree, o, j, clique_tables[j])
                 ops[o, FIXED], ops[o, TARGETS], ops[o, STORE], ops[o, CHECK] = 2, 1, 1, ALWAYS
-                add_action(at, program, MESSAGE, place, size[j], up[j], -1, -1, -1)
+                add_action(at, program, Action(MESSAGE, place, size[j], up[j], -1, -1, -1))
             if reads[j] < reads[j + 1]:
                 table = up[j] if hugin else down[j]
                 _read_separator(at, program, tree, j, table, targets, spare)
                 if not hugin:
-                    add_action(at, program, MESSAGE, place, size[j], down[j], n_groups + j, -1, -1)
+                    action = Action(MESSAGE, place, size[j], down[j], n_groups + j, -1, -1)
+                    add_action(at, program, action)
             place += size[j]
         program.ends[n_cliques - c] = at[0]
     ops[at[0], ACTIONS] = at[4]
@@ -378,18 +400,18 @@ def measure(hugin, tree, targets):
 
 
 @planner
-def _add_pass(work, tree, axes, size, names, times):
+def _add_pass(work, tree, axes, size, operand, times):
     """Count passes over tiles of a clique with an operand: entries, rows and calls of inner loops.
 
-    `axes` and `names` are ranges of `tree.clique_vars` and of the operand's variables. Runs of
+    `axes` is a range of `tree.clique_vars`. Runs of
     axes that the operand has, or has not, are fused: the last is a row, the last two are a call.
     """
-    held, j, end = names
+    end = operand.end
     row = call = 1.0
     runs, before = 0, False
     for a in range(axes[1] - 1, axes[0] - 1, -1):
         variable = tree.clique_vars[a]
-        has = end > j and held[end - 1] == variable
+        has = end > operand.first and operand.names[end - 1] == variable
         end -= has
         if runs == 0 or has != before:
             runs += 1
@@ -408,7 +430,8 @@ def _add_pass(work, tree, axes, size, names, times):
 def _add_separator_pass(work, tree, axes, size, j, times):
     """Count passes over tiles of a clique with the separator above clique j."""
     end = tree.clique_offsets[j + 1] - tree.residual[j]
-    _add_pass(work, tree, axes, size, (tree.clique_vars, tree.clique_offsets[j], end), times)
+    operand = Operand(tree.clique_vars, tree.clique_offsets[j], end)
+    _add_pass(work, tree, axes, size, operand, times)
 
 
 @planner
@@ -434,8 +457,8 @@ def walk_work(tree, targets):
             first, _ = tile_split(dims, 0, high - low, 1 + down * len(children))
             axes = low + first, high
             for g in range(tree.groups[c], tree.groups[c + 1]):
-                names = tree.group_vars, tree.group_offsets[g], tree.group_offsets[g + 1]
-                _add_pass(work, tree, axes, size, names, 1)
+                group = Operand(tree.group_vars, tree.group_offsets[g], tree.group_offsets[g + 1])
+                _add_pass(work, tree, axes, size, group, 1)
             if not down or tree.parent[c] >= 0:
                 _add_separator_pass(work, tree, axes, size, c, 1)
             for j in children:  # down: in two products, and one result
@@ -443,8 +466,8 @@ def walk_work(tree, targets):
             if down:
                 work[0] += size * max(2 * len(children) - 1, 0)  # tiles by tiles
                 for t in reads:
-                    names = targets.ranks, targets.offsets[t], targets.offsets[t + 1]
-                    _add_pass(work, tree, axes, size, names, 1)
+                    target = Operand(targets.ranks, targets.offsets[t], targets.offsets[t + 1])
+                    _add_pass(work, tree, axes, size, target, 1)
         n_read = targets.separator_offsets[c + 1] - targets.separator_offsets[c]
         work[0] += 2 * n_read * tree.separator_size[c]
     return work

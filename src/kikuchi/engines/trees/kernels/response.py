@@ -7,32 +7,64 @@ below, given that state. Separators are the leading axes of the clique below the
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import numpy as np
 
+from kikuchi.core.arrays import Array, Ints
 from kikuchi.core.compiled import njit
+from kikuchi.engines.kernels.tables import project
 
 
-@njit(cache=True, error_model="numpy")
-def _positions(card, clique_vars, low, high, names, strides, first, end, out):
-    """For each state of a clique, where it falls in a table over some of its variables.
-
-    The table has an axis for each of names[first:end], in the order of the clique.
+class ItemTables(NamedTuple):
+    """Tables within cliques: their axes (ranks, strides), and where their values begin. Those of
+    clique c are `members[of_clique[c]:of_clique[c + 1]]`.
     """
-    length = 1
-    out[0] = 0
-    j = end - 1
-    for k in range(high - low - 1, -1, -1):
-        name = clique_vars[low + k]
-        stride = 0
-        if j >= first and names[j] == name:
-            stride = strides[j]
-            j -= 1
-        for value in range(1, card[name]):
-            shift = value * stride
-            begin = value * length
-            for i in range(length):
-                out[begin + i] = out[i] + shift
-        length *= card[name]
+
+    offsets: Ints
+    ranks: Ints
+    strides: Ints
+    places: Ints
+    of_clique: Ints
+    members: Ints
+
+
+class CliqueBeliefs(NamedTuple):
+    """Normalised tables of the cliques, where each of them and each separator begins, and the
+    strides of the separator above each clique (see `separator_strides`).
+    """
+
+    values: Array
+    table_at: Ints
+    separator_at: Ints
+    strides: Ints
+
+
+class ResponseScratch(NamedTuple):
+    """Changes of the entries of all cliques, and of the messages to their parents."""
+
+    change: Array
+    up: Array
+
+
+@njit(cache=True, error_model="numpy", inline="always")
+def _item_places(tree, c, items, i, at):
+    """Write which entry of item `i` belongs to each entry of clique c."""
+    low, high = tree.clique_offsets[c], tree.clique_offsets[c + 1]
+    first, end = items.offsets[i], items.offsets[i + 1]
+    project(
+        tree.card, tree.clique_vars[low:high], items.ranks[first:end], items.strides[first:end],
+        0, at,
+    )  # fmt: skip
+
+
+@njit(cache=True, error_model="numpy", inline="always")
+def _separator_places(tree, c, strides, at):
+    """Write where each entry of the parent of clique c falls in the separator between them."""
+    p = tree.parent[c]
+    names, low = tree.clique_vars, tree.clique_offsets
+    first, end = low[c], low[c + 1] - tree.residual[c]
+    project(tree.card, names[low[p] : low[p + 1]], names[first:end], strides[first:end], 0, at)
 
 
 @njit(cache=True, error_model="numpy")
@@ -48,14 +80,14 @@ def separator_strides(card, clique_offsets, clique_vars, residual):
 
 
 @njit(cache=True, error_model="numpy")
-def respond(tree, strides, table_at, separator_at, b, items, by_clique, values, change, up, out):
+def respond(tree, beliefs, items, values, scratch, out):
     """Fill `out`, laid out as `values`, with the changes of the items' beliefs.
 
-    `b` are normalised clique tables, `items` the tables whose logarithms change by `values`: their
-    axes (offsets, ranks, strides), places in `values` and cliques; `by_clique` lists them.
+    The logarithms of the items change by `values`.
     """
-    low, card, names = tree.clique_offsets, tree.card, tree.clique_vars
     n = len(tree.parent)
+    b, table_at, separator_at = beliefs.values, beliefs.table_at, beliefs.separator_at
+    change, up = scratch.change, scratch.up
     widest = 1
     for c in range(n):
         widest = max(widest, table_at[c + 1] - table_at[c])
@@ -64,11 +96,11 @@ def respond(tree, strides, table_at, separator_at, b, items, by_clique, values, 
     change[:] = 0.0
     for c in range(n):
         begin, size = table_at[c], table_at[c + 1] - table_at[c]
-        for item in by_clique.members[by_clique.offsets[c] : by_clique.offsets[c + 1]]:
-            first, end = items.offsets[item], items.offsets[item + 1]
-            _positions(card, names, low[c], low[c + 1], items.ranks, items.strides, first, end, at)
+        for item in items.members[items.of_clique[c] : items.of_clique[c + 1]]:
+            _item_places(tree, c, items, item, at)
+            place = items.places[item]
             for s in range(size):
-                change[begin + s] += values[items.places[item] + at[s]]
+                change[begin + s] += values[place + at[s]]
         p = tree.parent[c]
         if p < 0:
             continue
@@ -81,8 +113,7 @@ def respond(tree, strides, table_at, separator_at, b, items, by_clique, values, 
                 total += b[i] * change[i]
                 mass += b[i]
             up[above + s] = total / mass if mass > 0.0 else 0.0
-        end = low[c + 1] - tree.residual[c]
-        _positions(card, names, low[p], low[p + 1], names, strides, low[c], end, at)
+        _separator_places(tree, c, beliefs.strides, at)
         for s in range(table_at[p + 1] - table_at[p]):
             change[table_at[p] + s] += up[above + at[s]]
     for c in range(n - 1, -1, -1):
@@ -91,8 +122,7 @@ def respond(tree, strides, table_at, separator_at, b, items, by_clique, values, 
             continue
         begin, size, above = table_at[c], table_at[c + 1] - table_at[c], separator_at[c]
         n_above = separator_at[c + 1] - above
-        end = low[c + 1] - tree.residual[c]
-        _positions(card, names, low[p], low[p + 1], names, strides, low[c], end, at)
+        _separator_places(tree, c, beliefs.strides, at)
         number[:n_above] = 0.0
         weight[:n_above] = 0.0
         for s in range(table_at[p + 1] - table_at[p]):
@@ -103,12 +133,12 @@ def respond(tree, strides, table_at, separator_at, b, items, by_clique, values, 
             down = number[s] / weight[s] - up[above + s] if weight[s] > 0.0 else 0.0
             for i in range(begin + s * inner, begin + (s + 1) * inner):
                 change[i] += down
-    _read(tree, table_at, b, items, by_clique, change, at, out)
+    _read(tree, beliefs, items, change, at, out)
 
 
 @njit(cache=True, error_model="numpy")
-def _read(tree, table_at, b, items, by_clique, change, at, out):
-    low, card, names = tree.clique_offsets, tree.card, tree.clique_vars
+def _read(tree, beliefs, items, change, at, out):
+    b, table_at = beliefs.values, beliefs.table_at
     out[:] = 0.0
     for c in range(len(tree.parent)):
         begin, size = table_at[c], table_at[c + 1] - table_at[c]
@@ -117,8 +147,8 @@ def _read(tree, table_at, b, items, by_clique, change, at, out):
             mean += b[s] * change[s]
         for s in range(begin, begin + size):
             change[s] = b[s] * (change[s] - mean)
-        for item in by_clique.members[by_clique.offsets[c] : by_clique.offsets[c + 1]]:
-            first, end = items.offsets[item], items.offsets[item + 1]
-            _positions(card, names, low[c], low[c + 1], items.ranks, items.strides, first, end, at)
+        for item in items.members[items.of_clique[c] : items.of_clique[c + 1]]:
+            _item_places(tree, c, items, item, at)
+            place = items.places[item]
             for s in range(size):
-                out[items.places[item] + at[s]] += change[begin + s]
+                out[place + at[s]] += change[begin + s]

@@ -102,9 +102,11 @@ def write_maps(cards, offsets, names, items, places, out):
     """
     for i in range(len(items.homes)):
         t = items.homes[i]
-        axes, kept = (offsets[t], offsets[t + 1]), (items.offsets[i], items.offsets[i + 1])
-        begin = (items.starts[i], places[i])
-        project(cards, names, axes, items.names, kept, items.strides, begin, out)
+        first, end = items.offsets[i], items.offsets[i + 1]
+        project(
+            cards, names[offsets[t] : offsets[t + 1]], items.names[first:end],
+            items.strides[first:end], items.starts[i], out[places[i] :],
+        )  # fmt: skip
 
 
 @njit(cache=True, error_model="numpy")

@@ -152,7 +152,7 @@ def _start_losses(k, c, width):
 
 
 @njit(cache=True, error_model="numpy")
-def _make_room(k, c, at, size, width, floor, operand, log_z, start):
+def _make_room(k, c, at, size, width, operand, log_z, start):
     """Before an operand that may bring products below LOW: divide each row by its largest entry.
 
     Answers the bound on the smallest positive entry afterwards; notes what may be lost.
@@ -221,7 +221,7 @@ def _collect(p, t, cells, k, c, start, width, log_z):
     for f in range(p.cut_of[c], p.cut_of[c + 1]):
         operand = t.cut_floors[f]
         if floor * operand < LOW:
-            floor = _make_room(k, c, at, size, width, floor, operand, log_z, start)
+            floor = _make_room(k, c, at, size, width, operand, log_z, start)
         floor *= operand
         _shifts(
             p.shift_strides, p.shift_columns, p.shift_offsets[f], p.shift_offsets[f + 1], k.seen,
@@ -243,7 +243,7 @@ def _collect(p, t, cells, k, c, start, width, log_z):
     for s in range(p.soft_of[c], p.soft_of[c + 1]):
         operand = _soft_floor(cells, start, width, p.soft_at[s], p.soft_size[s])
         if floor * operand < LOW:
-            floor = _make_room(k, c, at, size, width, floor, operand, log_z, start)
+            floor = _make_room(k, c, at, size, width, operand, log_z, start)
         floor *= operand
         for e in range(size):
             column = p.soft_at[s] + p.maps[p.soft_map[s] + e]
@@ -254,7 +254,7 @@ def _collect(p, t, cells, k, c, start, width, log_z):
         j = p.children[i]
         operand = k.message_floors[j]
         if floor * operand < LOW:
-            floor = _make_room(k, c, at, size, width, floor, operand, log_z, start)
+            floor = _make_room(k, c, at, size, width, operand, log_z, start)
         floor *= operand
         _times(k.psi, at, size, k.messages, p.separator_at[j], p.maps, p.child_map[j], width)
     k.floors[c] = floor

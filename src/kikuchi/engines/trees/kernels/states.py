@@ -2,7 +2,7 @@
 
 Cliques are visited from the roots down. Given the states of its separator, the weights of the
 variables that a clique sums out are the product of its factors and of its children's messages.
-`states` has a row for each rank and a column for each sample. The inputs are those of the upward
+The inputs are those of the upward
 program: of the last operation of each clique.
 
 Reference: HOJ-I5.
@@ -10,18 +10,34 @@ Reference: HOJ-I5.
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import numpy as np
 
+from kikuchi.core.arrays import Array, Ints
 from kikuchi.core.compiled import njit
 from kikuchi.engines.trees.kernels.program import AXES, BASES, DIMS, FIXED, STEPS
 
 
+class Decoding(NamedTuple):
+    """The tables that states are read from, and whether they hold logarithms; the `states`, with a
+    row for each rank and a column for each sample; scratch for the digits and weights of a clique.
+    """
+
+    mem: Array
+    logs: bool
+    states: Ints
+    digits: Ints
+    weights: Array
+
+
 @njit(cache=True, error_model="numpy")
-def _weights(program, tree, c, mem, states, column, logs, index, weights):
+def _weights(program, tree, c, decoding, column):
     """Weight of each state of the variables that clique c sums out, given the separator's states.
 
-    The inputs are those of the last operation of the clique. Answers the number of weights.
+    The inputs are those of the last operation of the clique. Returns the number of weights.
     """
+    mem, logs, states, index, weights = decoding
     o = program.ends[c + 1] - 1
     nd, dims_at, steps_at, bases_at = (
         program.ops[o, AXES],
@@ -73,11 +89,12 @@ def _write(program, tree, c, r, states, column):
 
 
 @njit(cache=True, error_model="numpy")
-def _draw(program, tree, c, mem, states, uniforms, logs, index, weights):
+def _draw(program, tree, c, decoding, uniforms):
     """Draw the variables that one clique sums out, for all samples, given its separator's states.
 
     Samples that share the states of the separator share the weights.
     """
+    states, weights, logs = decoding.states, decoding.weights, decoding.logs
     first_name = tree.clique_offsets[c]
     ns = tree.clique_offsets[c + 1] - first_name - tree.residual[c]
     n = len(uniforms)
@@ -93,7 +110,7 @@ def _draw(program, tree, c, mem, states, uniforms, logs, index, weights):
         i = order[place]
         if key[i] != previous:
             previous = key[i]
-            size = _weights(program, tree, c, mem, states, i, logs, index, weights)
+            size = _weights(program, tree, c, decoding, i)
             top = 0.0
             if logs:
                 top = weights[0]
@@ -117,20 +134,20 @@ def _draw(program, tree, c, mem, states, uniforms, logs, index, weights):
 
 
 @njit(cache=True, error_model="numpy")
-def draw(program, tree, start, stop, mem, states, uniforms, logs, index, weights):
+def draw(program, tree, start, stop, decoding, uniforms):
     """Draw the variables of cliques stop - 1 down to start, one row of `uniforms` per clique."""
     for c in range(stop - 1, start - 1, -1):
-        row = uniforms[stop - 1 - c]
-        _draw(program, tree, c, mem, states, row, logs, index, weights)
+        _draw(program, tree, c, decoding, uniforms[stop - 1 - c])
 
 
 @njit(cache=True, error_model="numpy")
-def decode(program, tree, mem, states, index, weights):
-    """The best state after an upward pass of maxima; the first of equals."""
+def decode(program, tree, decoding):
+    """Find the best state after an upward pass of maxima; the first of equals."""
+    weights = decoding.weights
     for c in range(len(tree.residual) - 1, -1, -1):
-        size = _weights(program, tree, c, mem, states, 0, True, index, weights)
+        size = _weights(program, tree, c, decoding, 0)
         best = 0
         for r in range(1, size):
             if weights[r] > weights[best]:
                 best = r
-        _write(program, tree, c, best, states, 0)
+        _write(program, tree, c, best, decoding.states, 0)

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import numpy as np
 
+from kikuchi.core.arrays import U4, Ints
 from kikuchi.core.compiled import njit
 
 _PRIME = np.uint64(0x9E3779B97F4A7C15)
@@ -87,11 +90,20 @@ def distinct_few(states, weights, strides, slots, first, where, sums):
     return found
 
 
+class FactorLayout(NamedTuple):
+    """Where the entries of factors are: cardinalities of the variables, scopes, tables."""
+
+    cards: Ints
+    scopes: U4
+    scope_offsets: Ints
+    table_offsets: Ints
+
+
 @njit(cache=True, error_model="numpy")
-def count_factors(
-    states, rows, weights, factors, cards, scopes, scope_offsets, table_offsets, counts
-):
+def count_factors(states, rows, weights, factors, layout, counts):
     """Add the weight of each row to the entry of each factor that it sees; gaps see none."""
+    cards, scopes = layout.cards, layout.scopes
+    scope_offsets, table_offsets = layout.scope_offsets, layout.table_offsets
     for i in range(len(rows)):
         row = rows[i]
         weight = weights[i]
@@ -109,8 +121,10 @@ def count_factors(
 
 
 @njit(cache=True, error_model="numpy")
-def score_factors(states, factors, cards, scopes, scope_offsets, table_offsets, log_tables, scores):
+def score_factors(states, factors, layout, log_tables, scores):
     """Add to the score of each row the log-weights of factors whose variables it all sees."""
+    cards, scopes = layout.cards, layout.scopes
+    scope_offsets, table_offsets = layout.scope_offsets, layout.table_offsets
     for row in range(len(states)):
         total = 0.0
         for j in range(len(factors)):

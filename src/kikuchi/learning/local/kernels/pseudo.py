@@ -8,7 +8,7 @@ Reference: TEH-L10.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -32,25 +32,49 @@ _ZERO, _ONE = _U(0), _U(1)
 _BLOCK = _U(512)
 
 
+class Blankets(NamedTuple):
+    """Variables and their neighbours: a key for each joint state of the neighbours, from `key_at`,
+    and a count for each state of the variable beside it, from `count_at`.
+    """
+
+    variables: U8
+    neighbour_at: U8
+    neighbours: U8
+    radix: U8
+    key_at: U8
+    count_at: U8
+    cards: U8
+
+
+class Configurations(NamedTuple):
+    """Local configurations: their variables, table entries, and counts of the variable's states."""
+
+    variable_of: U4
+    entry_at: U8
+    entries: U4
+    count_at: U8
+    counts: Array
+
+
+class VariableRows(NamedTuple):
+    """The factors of each variable, from `at`, and the strides of its states in their tables."""
+
+    at: U8
+    strides: U8
+
+
 @njit(cache=True, error_model="numpy")
 def count_blankets(
-    states: I4,
-    weights: Array,
-    variables: U8,
-    neighbour_at: U8,
-    neighbours: U8,
-    radix: U8,
-    key_at: U8,
-    count_at: U8,
-    cards: U8,
-    counts: Array,
-    shown_by: I4,
+    states: I4, weights: Array, blankets: Blankets, counts: Array, shown_by: I4
 ) -> None:
     """Weight of each state of some variables beside each state of their neighbours.
 
     `shown_by` becomes a row in which the neighbours are in that state. So many variables at a time
     as keep their counts in the processor's cache.
     """
+    variables, cards, radix = blankets.variables, blankets.cards, blankets.radix
+    neighbour_at, neighbours = blankets.neighbour_at, blankets.neighbours
+    key_at, count_at = blankets.key_at, blankets.count_at
     for begin in range(_ZERO, _U(len(variables)), _BLOCK):
         end = min(begin + _BLOCK, _U(len(variables)))
         for r in range(_U(len(states))):
@@ -102,17 +126,16 @@ def blanket_entries(
 def score_blankets(
     log_tables: Array,
     cards: U4,
-    row_at: U8,
-    row_strides: U8,
-    variable_of: U4,
-    entry_at: U8,
-    entries: U4,
-    count_at: U8,
-    counts: Array,
+    rows: VariableRows,
+    configurations: Configurations,
     field: Array,
     gradient: Array,
 ) -> float:
     """Sum over configurations of the weighted log-conditionals; adds their gradient."""
+    row_at, row_strides = rows.at, rows.strides
+    variable_of, entry_at = configurations.variable_of, configurations.entry_at
+    entries, counts = configurations.entries, configurations.counts
+    count_at = configurations.count_at
     total = 0.0
     for c in range(_U(len(variable_of))):
         v = _U(variable_of[c])

@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from kikuchi.core.arrays import U4, U8
+from kikuchi.core.arrays import U4, U8, Array, Mask
 from kikuchi.core.compiled import njit
 from kikuchi.engines.regions.kernels.regions import sum_down
 
@@ -52,6 +52,29 @@ class Links(NamedTuple):
     factors: U8
 
 
+class Scaled(NamedTuple):
+    """What scaling changes: beliefs and log-potentials of the regions, weights of the factors."""
+
+    b: Array
+    log_phi: Array
+    weights: Array
+
+
+class Wanted(NamedTuple):
+    """Which factors have a target, and the targets."""
+
+    active: Mask
+    tables: Array
+
+
+class Pace(NamedTuple):
+    """How far a sweep goes: damping of messages, fraction of a scaling, the least belief."""
+
+    damping: float
+    step: float
+    floor: float
+
+
 @njit(cache=True, error_model="numpy", inline="always")
 def _sum_region(links, b, r, maps, at, states, out):
     """Sums of a region's table over all states with the same image under a map; their total."""
@@ -78,11 +101,13 @@ def _change(links, b, r, maps, at, factor, floor):
 
 
 @njit(cache=True, error_model="numpy", inline="always")
-def _scale_held(links, holders, b, log_phi, a, targets, weights, step, floor, work):
+def _scale_held(links, holders, scaled, a, targets, pace, work):
     """Scale a factor in its first region; the change enters every region that holds it.
 
-    Answers (distance before, possible).
+    Returns (distance before, possible).
     """
+    b, log_phi, weights = scaled.b, scaled.log_phi, scaled.weights
+    step, floor = pace.step, pace.floor
     begin = holders.factor_at[a]
     states = holders.factor_at[a + _U1] - begin
     first = holders.at[a]
@@ -144,12 +169,10 @@ def _propagate_edge(links, b, edge, damping, floor, work):
 
 
 @njit(cache=True, error_model="numpy")
-def region_sweep(
-    links, holders, tour, b, log_phi, active, targets, weights, damping, step, floor, work
-):
+def region_sweep(links, holders, tour, scaled, wanted, pace, work):
     """Visit regions: scale the factors at home there, then send to children.
 
-    Answers (largest disagreement met, largest distance from a target met, the factor whose target
+    Returns (largest disagreement met, largest distance from a target met, the factor whose target
     is impossible or -1).
     """
     residual = 0.0
@@ -158,14 +181,12 @@ def region_sweep(
         r = tour.visits[t]
         for k in range(links.factors_at[r], links.factors_at[r + _U1]):
             a = links.factors[k]
-            if active[a]:
-                off, possible = _scale_held(
-                    links, holders, b, log_phi, a, targets, weights, step, floor, work
-                )
+            if wanted.active[a]:
+                off, possible = _scale_held(links, holders, scaled, a, wanted.tables, pace, work)
                 if not possible:
                     return residual, distance, np.int64(a)
                 distance = max(distance, off)
         for k in range(tour.send_at[t], tour.send_at[t + _U1]):
-            off = _propagate_edge(links, b, tour.sends[k], damping, floor, work)
+            off = _propagate_edge(links, scaled.b, tour.sends[k], pace.damping, pace.floor, work)
             residual = max(residual, off)
     return residual, distance, -1

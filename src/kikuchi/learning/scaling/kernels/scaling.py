@@ -34,7 +34,7 @@ class Tables(NamedTuple):
     s: Array
 
 
-class TreeLayout(NamedTuple):
+class ScalingLayout(NamedTuple):
     """Where everything is; `outgoing` lists the messages that leave each clique."""
 
     clique_at: U8

@@ -6,15 +6,34 @@
 from __future__ import annotations
 
 import math
+from typing import NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
+from kikuchi.core.arrays import Array, Ints
 from kikuchi.core.compiled import njit
 
 BIC = 0
 AIC = 1
 BDEU = 2
 LIKELIHOOD = 3
+
+
+class ScoreKind(NamedTuple):
+    """Which score: its kind, the strength of the prior of BDeu, and the weight of all rows."""
+
+    kind: int
+    strength: float
+    total: float
+
+
+class Rows(NamedTuple):
+    """Rows of data by variable: their states, cardinalities, and the weights of the rows."""
+
+    columns: NDArray[np.int32]
+    cards: Ints
+    weights: Array
 
 
 @njit(cache=True, error_model="numpy")
@@ -31,8 +50,9 @@ def codes_of(columns, cards, parents, out):
 
 
 @njit(cache=True, error_model="numpy")
-def _score(counts, configurations, states, kind, strength, total):
-    """Score of a family from its counts, the states of the child running fastest."""
+def _score(counts, configurations, states, rule):
+    """ScoreKind of a family from its counts, the states of the child running fastest."""
+    kind, strength, total = rule.kind, rule.strength, rule.total
     score = 0.0
     if kind == BDEU:
         by_row = strength / configurations
@@ -64,21 +84,21 @@ def _score(counts, configurations, states, kind, strength, total):
 
 
 @njit(cache=True, error_model="numpy")
-def family_score(columns, cards, weights, child, codes, size, kind, strength, total):
-    """Score of a child whose parents' joint states are in `codes`."""
+def family_score(rows, child, codes, size, rule):
+    """ScoreKind of a child whose parents' joint states are in `codes`."""
+    columns, cards, weights = rows.columns, rows.cards, rows.weights
     states = cards[child]
     counts = np.zeros(size * states)
     column = columns[child]
     for i in range(len(codes)):
         counts[codes[i] * states + column[i]] += weights[i]
-    return _score(counts, size, states, kind, strength, total)
+    return _score(counts, size, states, rule)
 
 
 @njit(cache=True, error_model="numpy")
-def scores_with(
-    columns, cards, weights, child, codes, size, others, largest, kind, strength, total, out
-):
+def scores_with(rows, child, codes, size, others, largest, rule, out):
     """Scores of a child with one more parent each; -inf where a table has too many entries."""
+    columns, cards, weights = rows.columns, rows.cards, rows.weights
     states = cards[child]
     column = columns[child]
     for k in range(len(others)):
@@ -91,16 +111,17 @@ def scores_with(
         more = columns[u]
         for i in range(len(codes)):
             counts[(codes[i] * card + more[i]) * states + column[i]] += weights[i]
-        out[k] = _score(counts, size * card, states, kind, strength, total)
+        out[k] = _score(counts, size * card, states, rule)
 
 
 @njit(cache=True, error_model="numpy")
-def dependence(columns, cards, weights, x, y, codes, size):
+def dependence(rows, x, y, codes, size):
     """(2 N times the conditional mutual information of x and y, its degrees of freedom).
 
     The first is the statistic G2. Degrees of freedom count the rows and columns of each stratum
     that occur.
     """
+    columns, cards, weights = rows.columns, rows.cards, rows.weights
     rx, ry = cards[x], cards[y]
     counts = np.zeros(size * rx * ry)
     first, second = columns[x], columns[y]

@@ -16,13 +16,13 @@ from functools import cached_property
 import numpy as np
 
 from kikuchi.core.arrays import Array, Ints
-from kikuchi.core.budget import Clock, format_bytes
+from kikuchi.core.budget import Clock
 from kikuchi.core.errors import BudgetError, ImpossibleEvidenceError
 from kikuchi.engines.trees.kernels import passes, states
 from kikuchi.engines.trees.kernels import program as programs
-from kikuchi.engines.trees.kernels.contraction import Workspace, tile_split
-from kikuchi.engines.trees.kernels.program import PropagationProgram
-from kikuchi.engines.trees.plan import ADVICE, Architecture, Mode, TreePlan
+from kikuchi.engines.trees.kernels.contraction import WHOLE, WalkPart, Workspace, tile_split
+from kikuchi.engines.trees.kernels.program import Operand, PropagationProgram
+from kikuchi.engines.trees.plan import TreePlan
 from kikuchi.engines.trees.shape import MarginalTargets
 
 Report = Callable[[int, int], None]
@@ -32,9 +32,6 @@ Chunk = tuple[int, int, float]
 _CHUNK = 5e7  # multiply-adds between two looks at the clock
 _TOO_SLOW = 1.5  # times the time left: the pace changes from clique to clique
 _DRAWS = 2**20  # random numbers made at once
-_MOST_BYTES = 2**53
-_MOST_OPERATIONS = 1e15  # weeks
-_FASTEST = 1e10  # multiply-adds per second that no core exceeds
 _NO_TABLES = np.zeros(0, dtype=np.int64)
 
 
@@ -80,7 +77,7 @@ class Watch:
 
 
 class Propagation:
-    """The tables of one propagation, and its passes."""
+    """The tables of one propagation and its passes: `fill`, `collect`, then `distribute`."""
 
     def __init__(
         self,
@@ -121,7 +118,7 @@ class Propagation:
             int(self.measure.targets),
             *self.measure.scratch.tolist(),
         )
-        self.log_z = self._multiply_factors(plan.graph.log_tables)
+        self.log_z = 0.0
         self.upward: PropagationProgram = programs.upward(
             self.measure.up_lengths, tree, self.separator_size, self.up, self.clique_tables
         )
@@ -148,9 +145,9 @@ class Propagation:
             np.exp(products, out=products)
         return float(log_scale)
 
-    def refill(self, log_tables: Array) -> None:
-        """Begin again with other tables of the graph; raises `Underflow` where logarithms are
-        needed.
+    def fill(self, log_tables: Array) -> None:
+        """Begin with these log-tables, flat as those of the graph; raises `Underflow` where
+        logarithms are needed.
         """
         self.tables.losses.fill(np.inf)
         self.tables.scales.fill(0.0)
@@ -245,18 +242,16 @@ class Propagation:
         for o in range(first, end):
             for phase in range(1 if program.ops[o, programs.STORE] else phases):
                 for piece in range(pieces):
-                    self._execute(program, o, o + 1, phase, piece, pieces)
-                    part = (phase + (piece + 1) / pieces) / phases
-                    yield (o - first + part) / (end - first)
+                    self._execute(program, o, o + 1, WalkPart(phase, piece, pieces))
+                    done = (phase + (piece + 1) / pieces) / phases
+                    yield (o - first + done) / (end - first)
 
     def _execute(
         self,
         program: PropagationProgram,
         start: int,
         stop: int,
-        phase: int = -1,
-        piece: int = 0,
-        pieces: int = 1,
+        part: WalkPart = WHOLE,
         *,
         workspace: Workspace | None = None,
     ) -> None:
@@ -264,9 +259,7 @@ class Propagation:
             program,
             start,
             stop,
-            phase,
-            piece,
-            pieces,
+            part,
             self.tables,
             workspace or self.workspace,
             self.arithmetic,
@@ -297,8 +290,8 @@ class Propagation:
         program = programs.new_program(lengths, 1)
         at = np.zeros(5, dtype=np.int64)
         programs.begin(at, program, s.card, s.clique_vars, low, high)
-        for names, first, end, base in inputs:
-            programs.add_table(at, program, 0, s.clique_vars, low, names, first, end, base, -1)
+        for operand, base in inputs:
+            programs.add_table(at, program, 0, s.clique_vars, low, operand, base, -1)
         program.ops[0, programs.FIXED] = len(inputs)
         end = 0
         for t in range(len(targets.sizes)):
@@ -309,34 +302,33 @@ class Propagation:
         _, tile = tile_split(program.dims, 0, n_axes, 1)
         return program, (int(tile), n_operands, n_operands * n_axes, n_axes)
 
-    def _belief_inputs(self, c: int) -> list[tuple[Ints, int, int, int]]:
-        """Tables whose product is the belief of clique c: (names, first, end, offset)."""
+    def _belief_inputs(self, c: int) -> list[tuple[Operand, int]]:
+        """Tables whose product is the belief of clique c, and where they begin."""
         s = self.plan.found_tree
         low, ends = s.clique_offsets, s.clique_offsets[1:] - s.residual
         if self.hugin:
-            return [(s.clique_vars, int(low[c]), int(low[c + 1]), int(self.clique_tables[c]))]
+            clique = Operand(s.clique_vars, int(low[c]), int(low[c + 1]))
+            return [(clique, int(self.clique_tables[c]))]
+        groups = range(s.groups[c], s.groups[c + 1])
         inputs = [
             (
-                s.group_vars,
-                int(s.group_offsets[g]),
-                int(s.group_offsets[g + 1]),
+                Operand(s.group_vars, int(s.group_offsets[g]), int(s.group_offsets[g + 1])),
                 int(s.group_tables[g]),
             )
-            for g in range(s.groups[c], s.groups[c + 1])
+            for g in groups
         ]
         if s.parent[c] >= 0:
-            inputs.append((s.clique_vars, int(low[c]), int(ends[c]), int(self.down[c])))
+            separator = Operand(s.clique_vars, int(low[c]), int(ends[c]))
+            inputs.append((separator, int(self.down[c])))
         for j in s.children[s.child_offsets[c] : s.child_offsets[c + 1]]:
-            inputs.append((s.clique_vars, int(low[j]), int(ends[j]), int(self.up[j])))
+            inputs.append((Operand(s.clique_vars, int(low[j]), int(ends[j])), int(self.up[j])))
         return inputs
 
     def best_state(self) -> Ints:
         """The most probable state of the reduced graph, after a `collect` of maxima."""
         tree = self.plan.found_tree
         columns = np.zeros((self.plan.graph.n_variables, 1), dtype=np.int64)
-        weights = np.empty(int(tree.largest_residual))
-        counters = self.workspace.counters
-        states.decode(self.upward, tree, self.tables.mem, columns, counters, weights)
+        states.decode(self.upward, tree, self._decoding(columns))
         state: Ints = self._by_variable(columns)[0]
         return state
 
@@ -344,148 +336,21 @@ class Propagation:
         """`n` exact samples of the reduced graph, from the roots down, after a `collect`."""
         tree = self.plan.found_tree
         columns = np.zeros((self.plan.graph.n_variables, n), dtype=np.int64)
-        weights = np.empty(int(tree.largest_residual))
+        decoding = self._decoding(columns)
         at_once = max(_DRAWS // max(n, 1), 1)
         for stop in range(tree.n_nodes, 0, -at_once):
             start = max(stop - at_once, 0)
-            states.draw(
-                self.upward,
-                tree,
-                start,
-                stop,
-                self.tables.mem,
-                columns,
-                rng.random((stop - start, n)),
-                self.logs,
-                self.workspace.counters,
-                weights,
-            )
+            uniforms = rng.random((stop - start, n))
+            states.draw(self.upward, tree, start, stop, decoding, uniforms)
         return self._by_variable(columns)
+
+    def _decoding(self, columns: Ints) -> states.Decoding:
+        weights = np.empty(int(self.plan.found_tree.largest_residual))
+        counters = self.workspace.counters
+        return states.Decoding(self.tables.mem, self.logs, columns, counters, weights)
 
     def _by_variable(self, columns: Ints) -> Ints:
         return np.ascontiguousarray(columns[self.plan.found_tree.rank].T)
-
-
-def propagate(
-    plan: TreePlan,
-    read: Read,
-    watch: Watch,
-    *,
-    mode: Mode = "sum",
-    propagation: Architecture = "shafer-shenoy",
-    keep: bool = False,
-    distribute: bool = True,
-    logs: bool = False,
-) -> Propagation:
-    """Run both passes (or the upward one), with logarithms where plain numbers underflow.
-
-    `read` says which marginals to read; with `mode` max the best state is computed as well. With
-    `logs` plain numbers are not tried.
-    """
-    _check_feasible(plan, watch)
-    targets = read(plan)
-    hugin = propagation == "hugin"
-    arithmetics = [passes.LINEAR, passes.LOG_SUM]
-    if mode == "max":
-        arithmetics = [passes.LOG_MAX]
-    for arithmetic in arithmetics[-1:] if logs else arithmetics:
-        needed = plan.bytes_for(
-            targets,
-            logs=arithmetic == passes.LOG_SUM,
-            keep=keep,
-            hugin=hugin,
-            decode=mode == "max" or keep,
-        )
-        watch.clock.budget.require_bytes(needed, _what(plan), ADVICE)
-        try:
-            run = Propagation(plan, targets, arithmetic=arithmetic, keep=keep, hugin=hugin)
-            total = run.measure.up_total + distribute * run.measure.down_total
-            run.collect(watch, total)
-            if mode == "max":
-                run.state = run.best_state()  # before messages down take the place of those up
-            if distribute:
-                run.distribute(watch, total)
-            return run
-        except Underflow:
-            continue
-        except KeyboardInterrupt as stop:
-            raise BudgetError(
-                f"the junction tree was interrupted when it was {100 * watch.done:.0f}% done; "
-                "exact inference has no half answer"
-            ) from stop
-    raise AssertionError("logarithms do not underflow")
-
-
-class RepeatedRuns:
-    """Runs of both passes on one tree, with other tables each time; what they share is kept.
-
-    Parameters
-    ----------
-    plan : the tree; the tables of its graph are not used, and should be all 0.
-    read : which marginals to read; where there are none, only the upward pass is run.
-    """
-
-    def __init__(self, plan: TreePlan, read: Read) -> None:
-        self.plan, self.targets = plan, read(plan)
-        self.runs: dict[int, Propagation] = {}
-
-    def run(self, log_tables: Array, watch: Watch, *, logs: bool = False) -> Propagation:
-        """The run for these tables, valid until the next one; with `logs` plain numbers are not
-        tried.
-        """
-        for arithmetic in (passes.LOG_SUM,) if logs else (passes.LINEAR, passes.LOG_SUM):
-            try:
-                run = self._filled(arithmetic, log_tables, watch)
-                run.collect(watch, run.measure.operations)
-                if len(self.targets.sizes):
-                    run.distribute(watch, run.measure.operations)
-                return run
-            except Underflow:
-                continue
-        raise AssertionError("logarithms do not underflow")
-
-    def _filled(self, arithmetic: int, log_tables: Array, watch: Watch) -> Propagation:
-        run = self.runs.get(arithmetic)
-        if run is None:
-            _check_feasible(self.plan, watch)
-            needed = self.plan.bytes_for(self.targets, logs=arithmetic == passes.LOG_SUM)
-            watch.clock.budget.require_bytes(needed, _what(self.plan), ADVICE)
-            run = Propagation(self.plan, self.targets, arithmetic=arithmetic)
-            self.runs[arithmetic] = run
-        run.refill(log_tables)
-        return run
-
-
-def _what(plan: TreePlan) -> str:
-    return f"the junction tree (width {'' if plan.complete else 'at least '}{plan.width})"
-
-
-def _check_feasible(plan: TreePlan, watch: Watch) -> None:
-    """Raise an error for a plan without a tree, and for one that cannot end in the time given."""
-    least = "" if plan.complete else "at least "
-    budget = watch.clock.budget
-    if plan.complete and plan.operations > _MOST_OPERATIONS:
-        raise BudgetError(
-            f"{_what(plan)} needs {plan.operations:.2g} multiply-adds, which would take about "
-            f"{plan.seconds() / 3600:.2g} hours; observe more variables, or use an approximation: "
-            "bp, mf or gibbs"
-        )
-    budget.require_bytes(plan.bytes, _what(plan), ADVICE)
-    if plan.given_up:
-        raise BudgetError(
-            f"no junction tree was found in the time of the budget ({_what(plan)} so far); give "
-            "more seconds, observe more variables, or use an approximation: bp, mf or gibbs"
-        )
-    if not plan.complete or plan.bytes > _MOST_BYTES:
-        raise BudgetError(
-            f"{_what(plan)} needs {least}{format_bytes(plan.bytes)} and "
-            f"{least}{plan.operations:.2g} multiply-adds; {ADVICE}"
-        )
-    if budget.seconds is not None and plan.operations > _FASTEST * budget.seconds:
-        raise BudgetError(
-            f"{_what(plan)} needs {plan.operations:.2g} multiply-adds, which {budget.seconds:g} "
-            "seconds do not allow; allow more seconds, or use bp, mf or gibbs"
-        )
 
 
 def _offsets(sizes: Ints, start: int) -> tuple[Ints, int]:
