@@ -47,6 +47,7 @@ CLEAN = (
     "docs/reproduce.md",
     "docs/theory.md",
     "docs/tutorial.md",
+    "src/kikuchi/bayesnn",
     "src/kikuchi/brackets",
     "src/kikuchi/core",
     "src/kikuchi/data",
