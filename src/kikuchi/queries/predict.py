@@ -66,19 +66,27 @@ def predict_proba(
 
     Parameters
     ----------
-    model : as in `query`.
-    frame : a DataFrame, a mapping of columns, or a list of mappings; a cell is the name of a state
-        (or its number, where states have no numbers as names), or missing.
-    targets : variables asked for, which are then not read as evidence if they are columns; by
-        default every variable, those observed in a case with certainty.
-    method : as in `query`.
-    impossible : what to do with a case of probability zero: an "error" that names it and what
-        contradicts what, or "missing" for a row without numbers.
-    processes : number of worker processes that share the rows, None for one for each core; or a
-        client of Dask (`distributed.Client`), whose workers then share them.
-    budget, seconds, memory : limits of the run: a budget, or seconds and memory.
-        Without enough time it ends with an error, as half a table would be no answer.
-    progress : True for a bar, or a progress callback.
+    model
+        As in `query`.
+    frame
+        A DataFrame, a mapping of columns, or a list of mappings; a cell is the name of a state (or
+        its number, where states have no numbers as names), or missing.
+    targets : Sequence[Variable] or Variable, optional
+        Variables asked for, which are then not read as evidence if they are columns; by default
+        every variable, those observed in a case with certainty.
+    method : str or Method, default "auto"
+        As in `query`.
+    impossible : Impossible, default "error"
+        What to do with a case of probability zero: an "error" that names it and what contradicts
+        what, or "missing" for a row without numbers.
+    processes : int or Client, optional
+        Number of worker processes that share the rows, None for one for each core; or a client of
+        Dask (`distributed.Client`), whose workers then share them.
+    budget, seconds, memory
+        Limits of the run: a budget, or seconds and memory. Without enough time it ends with an
+        error, as half a table would be no answer.
+    progress : ProgressOption, optional
+        True for a bar, or a progress callback.
 
     >>> import kikuchi as kk
     >>> cases = {"xray": ["yes", None], "smoke": ["yes", "no"]}

@@ -58,22 +58,30 @@ def query(
 
     Parameters
     ----------
-    model : a `FactorGraph`, a path, or what `as_model` takes. A model of another library is
-        converted at every call; convert it once where there are many questions.
-    variables : the variables asked for, by name or number; by default all that are not in
-        `evidence`.
-    joint : variables whose joint distribution is computed, instead of `variables`.
-    evidence : observed states, by name or number.
-    likelihood : virtual evidence: of a variable, the probability of what was seen given each of its
-        states, up to a factor; in the order of the states, or by their names.
-    observed_marginals : Jeffrey's rule: the distribution that a variable shall have afterwards.
-        Of all distributions with these marginals the answer is that of the least divergence from
-        the model.
-    method : "auto" for an exact answer where it is affordable, "exact" (or "jt") to insist on one,
-        or the text of any inference method.
-    budget : limits as a `Budget`, in place of the next two.
-    seconds, memory : time limit, and memory limit in bytes or as a string such as "2GB".
-    progress : True for a bar, or a progress callback; exact results are usually faster.
+    model
+        A `FactorGraph`, a path, or what `as_model` takes. A model of another library is converted
+        at every call; convert it once where there are many questions.
+    variables : Sequence[Variable] or Variable, optional
+        The variables asked for, by name or number; by default all that are not in `evidence`.
+    joint : Sequence[Variable], optional
+        Variables whose joint distribution is computed, instead of `variables`.
+    evidence : Mapping[Any, Any], optional
+        Observed states, by name or number.
+    likelihood : Mapping[Any, Any], optional
+        Virtual evidence: of a variable, the probability of what was seen given each of its states,
+        up to a factor; in the order of the states, or by their names.
+    observed_marginals : Mapping[Any, Any], optional
+        Jeffrey's rule: the distribution that a variable shall have afterwards. Of all distributions
+        with these marginals the answer is that of the least divergence from the model.
+    method : str or Method, default "auto"
+        "auto" for an exact answer where it is affordable, "exact" (or "jt") to insist on one, or
+        the text of any inference method.
+    budget : Budget, optional
+        Limits as a `Budget`, in place of the next two.
+    seconds, memory
+        Time limit, and memory limit in bytes or as a string such as "2GB".
+    progress : ProgressOption, optional
+        True for a bar, or a progress callback; exact results are usually faster.
 
     >>> import kikuchi as kk
     >>> asia = kk.example("asia")

@@ -118,11 +118,15 @@ def sensitivity(
 
     Parameters
     ----------
-    model, evidence : as in `query`.
-    target, state : the result whose sensitivity is computed.
-    tables : in directed models the variables whose conditional tables are looked at, else numbers
-        of factors; all by default.
-    budget, seconds, memory : limits of the run: a budget, or seconds and memory.
+    model, evidence
+        As in `query`.
+    target, state
+        The result whose sensitivity is computed.
+    tables : Sequence[Variable], optional
+        In directed models the variables whose conditional tables are looked at, else numbers of
+        factors; all by default.
+    budget, seconds, memory
+        Limits of the run: a budget, or seconds and memory.
 
     >>> import kikuchi as kk
     >>> found = kk.sensitivity(kk.example("asia"), "lung", "yes", {"xray": "yes"}, tables=["xray"])
@@ -244,10 +248,14 @@ def information_gain(
 
     Parameters
     ----------
-    model, evidence : as in `query`.
-    target : the variable that one wants to know.
-    candidates : variables that could be observed; all others by default.
-    budget, seconds, memory : limits of the run: a budget, or seconds and memory.
+    model, evidence
+        As in `query`.
+    target : Variable
+        The variable that one wants to know.
+    candidates : Sequence[Variable], optional
+        Variables that could be observed; all others by default.
+    budget, seconds, memory
+        Limits of the run: a budget, or seconds and memory.
 
     >>> import kikuchi as kk
     >>> gain = kk.information_gain(kk.example("asia"), "lung", {"dysp": "yes"})
