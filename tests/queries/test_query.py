@@ -269,7 +269,7 @@ def test_answers_are_labelled_and_portable() -> None:
     [
         (lambda: kk.query(ASIA, "lnug"), ModelError, "did you mean 'lung'"),
         (lambda: kk.query(ASIA, ["lung", "lung"]), ModelError, "twice"),
-        (lambda: kk.query(ASIA, "lung", joint=("a",)), ModelError, "not for both"),
+        (lambda: kk.query(ASIA, "lung", joint=("a",)), ModelError, "not both"),
         (lambda: kk.query(ASIA, evidence={"dysp": "yse"}), EvidenceError, "did you mean 'yes'"),
         (lambda: kk.query(ASIA, evidence={"dysp": [0.1, 0.9]}), EvidenceError, "likelihood="),
         (lambda: kk.query(ASIA, likelihood={"dysp": [0.0, 0.0]}), EvidenceError, "not all 0"),

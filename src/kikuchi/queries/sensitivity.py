@@ -1,4 +1,4 @@
-"""What an answer depends on: sensitivity to entries of tables, and which test to do next."""
+"""Sensitivity of results to entries of tables, and the choice of the next test."""
 
 from __future__ import annotations
 
@@ -112,18 +112,22 @@ def sensitivity(
     tables: Sequence[Variable] | None = None,
     **within: Unpack[RunLimits],
 ) -> Sensitivity:
-    """How P(target = state | evidence) changes with each entry of the tables, exactly.
+    """Return the exact change of P(target = state | evidence) with each entry of the tables.
 
     P(q, e) and P(e) are linear in an entry t, so that dP(q | e)/dt = P(q | e) (P(x | q, e) -
     P(x | e)) / t with x the states that the entry is about.
 
     Parameters
     ----------
-    model, evidence : as in `query`.
-    target, state : the answer whose sensitivity is asked.
-    tables : in directed models the variables whose conditional tables are looked at, else numbers
-        of factors; all by default.
-    budget, seconds, memory : limits of the run: a budget, or seconds and memory.
+    model, evidence
+        As in `query`.
+    target, state
+        The result whose sensitivity is computed.
+    tables : Sequence[Variable], optional
+        In directed models the variables whose conditional tables are looked at, else numbers of
+        factors; all by default.
+    budget, seconds, memory
+        Limits of the run: a budget, or seconds and memory.
 
     >>> import kikuchi as kk
     >>> found = kk.sensitivity(kk.example("asia"), "lung", "yes", {"xray": "yes"}, tables=["xray"])
@@ -260,10 +264,14 @@ def information_gain(
 
     Parameters
     ----------
-    model, evidence : as in `query`.
-    target : the variable that one wants to know.
-    candidates : variables that could be observed; all others by default.
-    budget, seconds, memory : limits of the run: a budget, or seconds and memory.
+    model, evidence
+        As in `query`.
+    target : Variable
+        The variable that one wants to know.
+    candidates : Sequence[Variable], optional
+        Variables that could be observed; all others by default.
+    budget, seconds, memory
+        Limits of the run: a budget, or seconds and memory.
 
     >>> import kikuchi as kk
     >>> gain = kk.information_gain(kk.example("asia"), "lung", {"dysp": "yes"})
