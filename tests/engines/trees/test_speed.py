@@ -84,20 +84,15 @@ def test_the_work_of_walks_is_that_of_the_programs() -> None:
 def _counted(steps: program.PropagationProgram) -> np.ndarray:
     work = np.zeros(3)
     for row in steps.ops[:-1]:
-        nd, d = row[program.AXES], row[program.DIMS]
+        nd, d, s = row[program.AXES], row[program.DIMS], row[program.STEPS]
         fixed, children, n_targets = row[program.FIXED], row[program.CHILDREN], row[program.TARGETS]
         first, tile = contraction.tile_split(steps.dims, d, nd, children + 1)
         size = tile * np.prod(steps.dims[d : d + first], dtype=float)
-        operands = int(fixed + 2 * children + n_targets)
-        walk = contraction.CliqueWalk(
-            nd, steps.dims, d, steps.steps, row[program.STEPS], steps.bases, row[program.BASES],
-            fixed, children, n_targets, False,
-        )  # fmt: skip
-        sizes = (operands * nd + 1, operands * nd + 1, operands, nd)
-        axes = contraction._FusedAxes(*(np.zeros(n, dtype=np.int64) for n in sizes), nd)
-        for k in range(operands):
-            contraction._fuse(walk, first, k, axes)
-            n, runs = axes.lengths[k], axes.runs[k * nd :]
+        runs, strides = np.zeros((2, nd + 1), dtype=np.int64)
+        for k in range(fixed + 2 * children + n_targets):
+            n = contraction._fuse(
+                steps.dims, d, first, nd, steps.steps, s + k * nd, 0, runs, strides
+            )
             passes = size * (2 if fixed <= k < fixed + children else 1)
             work += passes, passes / runs[n - 1], passes / np.prod(runs[max(n - 2, 0) : n])
         work[0] += size * max(2 * children - 1, 0)

@@ -20,7 +20,7 @@ from kikuchi.core.budget import Clock
 from kikuchi.core.errors import BudgetError, ImpossibleEvidenceError
 from kikuchi.engines.trees.kernels import passes, states
 from kikuchi.engines.trees.kernels import program as programs
-from kikuchi.engines.trees.kernels.contraction import WHOLE, WalkPart, Workspace, tile_split
+from kikuchi.engines.trees.kernels.contraction import Workspace, tile_split
 from kikuchi.engines.trees.kernels.program import Operand, PropagationProgram
 from kikuchi.engines.trees.plan import TreePlan
 from kikuchi.engines.trees.shape import MarginalTargets
@@ -242,7 +242,7 @@ class Propagation:
         for o in range(first, end):
             for phase in range(1 if program.ops[o, programs.STORE] else phases):
                 for piece in range(pieces):
-                    self._execute(program, o, o + 1, WalkPart(phase, piece, pieces))
+                    self._execute(program, o, o + 1, phase, piece, pieces)
                     done = (phase + (piece + 1) / pieces) / phases
                     yield (o - first + done) / (end - first)
 
@@ -251,7 +251,9 @@ class Propagation:
         program: PropagationProgram,
         start: int,
         stop: int,
-        part: WalkPart = WHOLE,
+        phase: int = -1,
+        piece: int = 0,
+        pieces: int = 1,
         *,
         workspace: Workspace | None = None,
     ) -> None:
@@ -259,7 +261,9 @@ class Propagation:
             program,
             start,
             stop,
-            part,
+            phase,
+            piece,
+            pieces,
             self.tables,
             workspace or self.workspace,
             self.arithmetic,

@@ -70,40 +70,9 @@ class Workspace(NamedTuple):
     counters: Ints
 
 
-class WalkPart(NamedTuple):
-    """Which part of a walk is taken: one of `pieces`, and the phase, all if below 0."""
-
-    phase: int
-    piece: int
-    pieces: int
-
-
-WHOLE = WalkPart(-1, 0, 1)
-
-
-class _FusedAxes(NamedTuple):
-    """The tile axes of all operands after fusing: operand k has `lengths[k]` runs from `k * nd`."""
-
-    runs: Ints
-    strides: Ints
-    lengths: Ints
-    digits: Ints
-    nd: int
-
-
-class _Rows(NamedTuple):
-    """Rows of tile entries: how many and how long, and the strides of the operand along both."""
-
-    number: np.uint64
-    length: np.uint64
-    between: np.uint64
-    within: np.uint64
-
-
 @njit(cache=True, error_model="numpy")
-def _combine_rows(t, p, x, b, rows, how):
-    """Combine rows of tile entries with an operand."""
-    n2, n1, s2, s1 = rows
+def _combine_rows(t, p, x, b, n2, s2, n1, s1, how):
+    """Combine n2 rows of n1 tile entries with an operand of strides s2 and s1."""
     if s1 == _U1:
         for _ in range(n2):
             if how == _SET:
@@ -140,9 +109,8 @@ def _combine_rows(t, p, x, b, rows, how):
 
 
 @njit(cache=True, error_model="numpy")
-def _combine_pairs(t, p, x, b, rows, how):
+def _combine_pairs(t, p, x, b, n2, s2, s1, how):
     """Rows of two entries, as binary variables make them: the loop runs over the rows."""
-    n2, _, s2, s1 = rows
     for i in range(n2):
         c, d = x[b + i * s2], x[b + i * s2 + s1]
         q = p + _U2 * i
@@ -158,9 +126,8 @@ def _combine_pairs(t, p, x, b, rows, how):
 
 
 @njit(cache=True, error_model="numpy")
-def _combine_checked(t, p, x, b, rows):
-    """Multiply; return whether a product of two numbers above 0 is below FLOOR."""
-    n2, n1, s2, s1 = rows
+def _combine_checked(t, p, x, b, n2, s2, n1, s1):
+    """Multiply; answers whether a product of two numbers above 0 is below FLOOR."""
     bad = False
     for _ in range(n2):
         for k in range(n1):
@@ -177,62 +144,53 @@ def _combine_checked(t, p, x, b, rows):
 def _combine_tiles(t, p, q, width, how):
     """Combine the tile at p with the tile at q."""
     if how == _CHECKED:
-        return _combine_checked(t, p, t, q, _Rows(_U1, width, _U0, _U1))
+        return _combine_checked(t, p, t, q, _U1, _U0, width, _U1)
     for k in range(width):
         t[p + k] = t[p + k] * t[q + k] if how == _MULTIPLY else t[p + k] + t[q + k]
     return False
 
 
 @njit(cache=True, error_model="numpy", inline="always")
-def _advance(b, axes, at, g):
+def _advance(b, runs, strides, at, g, count):
     """Count on from axis `g`: the slowest axis that moved (-1 after the last), and the place."""
     while g >= 0:
-        axes.digits[g] += 1
-        b += np.uint64(axes.strides[at + g])
-        if axes.digits[g] < axes.runs[at + g]:
+        count[g] += 1
+        b += np.uint64(strides[at + g])
+        if count[g] < runs[at + g]:
             break
-        b -= np.uint64(axes.strides[at + g]) * np.uint64(axes.runs[at + g])
-        axes.digits[g] = 0
+        b -= np.uint64(strides[at + g]) * np.uint64(runs[at + g])
+        count[g] = 0
         g -= 1
     return g, b
 
 
-@njit(cache=True, error_model="numpy", inline="always")
-def _rows_of(axes, at, n):
-    """The two fastest of `n` runs of axes, from `at` on."""
-    n1, s1 = np.uint64(axes.runs[at + n - 1]), np.uint64(axes.strides[at + n - 1])
+@njit(cache=True, error_model="numpy")
+def _combine(t, p, x, b, runs, strides, at, n, count, how):
+    """Combine a tile with an operand whose fused axes are runs[at:at + n], slowest first."""
+    n1, s1 = np.uint64(runs[at + n - 1]), np.uint64(strides[at + n - 1])
     n2, s2 = _U1, _U0
     if n > 1:
-        n2, s2 = np.uint64(axes.runs[at + n - 2]), np.uint64(axes.strides[at + n - 2])
-    for g in range(n - 2):
-        axes.digits[g] = 0
-    return _Rows(n2, n1, s2, s1)
-
-
-@njit(cache=True, error_model="numpy")
-def _combine(t, p, x, b, axes, k, how):
-    """Combine a tile with operand `k`, which begins at x[b]."""
-    at, n = k * axes.nd, axes.lengths[k]
-    rows = _rows_of(axes, at, n)
+        n2, s2 = np.uint64(runs[at + n - 2]), np.uint64(strides[at + n - 2])
     bad = False
-    block = rows.number * rows.length
+    block = n1 * n2
+    for g in range(n - 2):
+        count[g] = 0
     while True:
         if how == _CHECKED:
-            bad |= _combine_checked(t, p, x, b, rows)
-        elif rows.length == _U2:
-            _combine_pairs(t, p, x, b, rows, how)
+            bad |= _combine_checked(t, p, x, b, n2, s2, n1, s1)
+        elif n1 == _U2:
+            _combine_pairs(t, p, x, b, n2, s2, s1, how)
         else:
-            _combine_rows(t, p, x, b, rows, how)
+            _combine_rows(t, p, x, b, n2, s2, n1, s1, how)
         p += block
-        g, b = _advance(b, axes, at, n - 3)
+        g, b = _advance(b, runs, strides, at, n - 3, count)
         if g < 0:
             return bad
 
 
 @njit(cache=True, error_model="numpy", fastmath=_SUMS)
-def _sum_rows(t, p, x, b, rows):
-    """Add rows of tile entries into a result."""
-    n2, n1, s2, s1 = rows
+def _sum_rows(t, p, x, b, n2, s2, n1, s1):
+    """Add n2 rows of n1 tile entries into a result of strides s2 and s1."""
     if s1 == _U1:
         for _ in range(n2):
             for k in range(n1):
@@ -259,9 +217,8 @@ def _sum_rows(t, p, x, b, rows):
 
 
 @njit(cache=True, error_model="numpy", fastmath=_EXTREMES)
-def _max_rows(t, p, x, b, rows):
-    """Raise a result to rows of tile entries."""
-    n2, n1, s2, s1 = rows
+def _max_rows(t, p, x, b, n2, s2, n1, s1):
+    """Raise a result of strides s2 and s1 to n2 rows of n1 tile entries."""
     for _ in range(n2):
         if s1 == _U0:
             top = x[b]
@@ -276,9 +233,8 @@ def _max_rows(t, p, x, b, rows):
 
 
 @njit(cache=True, error_model="numpy")
-def _expsum_rows(t, p, x, b, rows, shift):
+def _expsum_rows(t, p, x, b, n2, s2, n1, s1, shift):
     """Add exp(entry - maximum) into the sums that lie `shift` after the maxima."""
-    n2, n1, s2, s1 = rows
     for _ in range(n2):
         for k in range(n1):
             i = b + k * s1
@@ -289,20 +245,24 @@ def _expsum_rows(t, p, x, b, rows, shift):
 
 
 @njit(cache=True, error_model="numpy")
-def _reduce(t, p, x, b, axes, k, how, shift):
-    """Sum (or maximise) a tile into the result of operand `k`, which begins at x[b]."""
-    at, n = k * axes.nd, axes.lengths[k]
-    rows = _rows_of(axes, at, n)
-    block = rows.number * rows.length
+def _reduce(t, p, x, b, runs, strides, at, n, count, how, shift):
+    """Sum (or maximise) a tile into a result whose fused axes are runs[at:at + n]."""
+    n1, s1 = np.uint64(runs[at + n - 1]), np.uint64(strides[at + n - 1])
+    n2, s2 = _U1, _U0
+    if n > 1:
+        n2, s2 = np.uint64(runs[at + n - 2]), np.uint64(strides[at + n - 2])
+    block = n1 * n2
+    for g in range(n - 2):
+        count[g] = 0
     while True:
         if how == SUM:
-            _sum_rows(t, p, x, b, rows)
+            _sum_rows(t, p, x, b, n2, s2, n1, s1)
         elif how == MAX:
-            _max_rows(t, p, x, b, rows)
+            _max_rows(t, p, x, b, n2, s2, n1, s1)
         else:
-            _expsum_rows(t, p, x, b, rows, shift)
+            _expsum_rows(t, p, x, b, n2, s2, n1, s1, shift)
         p += block
-        g, b = _advance(b, axes, at, n - 3)
+        g, b = _advance(b, runs, strides, at, n - 3, count)
         if g < 0:
             return
 
@@ -323,16 +283,14 @@ def tile_split(dims, at, nd, buffers):
 
 
 @njit(cache=True, error_model="numpy")
-def _fuse(walk, first, k, axes):
-    """Fuse neighbouring tile axes, from axis `first` on, of operand `k`."""
-    runs, strides = axes.runs, axes.strides
-    begin, row = walk.steps_at + k * walk.nd, k * walk.nd
+def _fuse(dims, at, first, nd, steps, begin, row, runs, strides):
+    """Fuse neighbouring tile axes of one operand; answers the number of runs left."""
     n = 0
-    for a in range(first, walk.nd):
-        d = walk.dims[walk.dims_at + a]
+    for a in range(first, nd):
+        d = dims[at + a]
         if d == 1:
             continue
-        step = walk.steps[begin + a]
+        step = steps[begin + a]
         if n and strides[row + n - 1] == d * step:
             runs[row + n - 1] *= d
             strides[row + n - 1] = step
@@ -344,41 +302,42 @@ def _fuse(walk, first, k, axes):
         runs[row] = 1
         strides[row] = 0
         n = 1
-    axes.lengths[k] = n
+    return n
 
 
 @njit(cache=True, error_model="numpy", forceinline=True)  # a call would copy all arrays
-def contract(walk, mem, results, workspace, how, check, shift, part):
-    """Take one walk over a clique, or a part of it; return whether a product fell below FLOOR.
+def contract(walk, mem, results, workspace, how, check, shift, piece, pieces):
+    """One walk over a clique, or the given piece of it; answers whether a product fell below FLOOR.
 
     Results must be initialised (0, or -inf for MAX), except that with `walk.store` the one target
     is overwritten: its axes are the clique's.
     """
     nd, dims, dims_at, steps, steps_at, bases, bases_at = walk[:7]
     n_fixed, n_children, n_targets, store = walk[7:]
-    tile, places, count = workspace.tile, workspace.places, workspace.counters
-    axes = _FusedAxes(workspace.runs, workspace.strides, workspace.lengths, count, nd)
+    tile, runs, strides = workspace.tile, workspace.runs, workspace.strides
+    lengths, places, count = workspace.lengths, workspace.places, workspace.counters
     n_operands = n_fixed + 2 * n_children + n_targets
     first, size = tile_split(dims, dims_at, nd, n_children + 1)
     tiles = 1
     for a in range(first):
         tiles *= dims[dims_at + a]
     for k in range(n_operands):
-        _fuse(walk, first, k, axes)
+        row = steps_at + k * nd
+        lengths[k] = _fuse(dims, dims_at, first, nd, steps, row, k * nd, runs, strides)
         places[k] = bases[bases_at + k]
     # Axes that the first result sums over turn fastest, so that its tile stays in the cache.
-    turn, index = nd, 2 * nd  # sections of `count`
+    walk, index = nd, 2 * nd  # sections of `count`
     result = steps_at + (n_fixed + n_children) * nd
     n = 0
     for summed in range(2):
         for a in range(first):
             if (steps[result + a] == 0) == (summed == 1):
-                count[turn + n] = a
+                count[walk + n] = a
                 n += 1
-    begin, end = tiles * part.piece // part.pieces, tiles * (part.piece + 1) // part.pieces
+    begin, end = tiles * piece // pieces, tiles * (piece + 1) // pieces
     rest = begin
     for g in range(first - 1, -1, -1):
-        a = count[turn + g]
+        a = count[walk + g]
         count[index + g] = rest % dims[dims_at + a]
         rest //= dims[dims_at + a]
         for k in range(n_operands):
@@ -398,7 +357,8 @@ def contract(walk, mem, results, workspace, how, check, shift, part):
                 tile[i] = one
         for k in range(n_fixed):
             bad |= _combine(
-                tile, _U0, mem, np.uint64(places[k]), axes, k, _SET if k == 0 else times,
+                tile, _U0, mem, np.uint64(places[k]), runs, strides, k * nd, lengths[k], count,
+                _SET if k == 0 else times,
             )  # fmt: skip
         if n_children:
             # Buffer j holds the product of the fixed inputs and of the children before j.
@@ -410,7 +370,8 @@ def contract(walk, mem, results, workspace, how, check, shift, part):
                 k = child + j
                 watched = times if j < n_children - 1 or times != _CHECKED else _MULTIPLY
                 bad |= _combine(
-                    tile, high, mem, np.uint64(places[k]), axes, k, watched,
+                    tile, high, mem, np.uint64(places[k]), runs, strides, k * nd, lengths[k],
+                    count, watched,
                 )  # fmt: skip
         full = np.uint64(n_children) * width
         for k in range(target, target + n_targets):
@@ -420,24 +381,26 @@ def contract(walk, mem, results, workspace, how, check, shift, part):
                     results[b + i] = tile[full + i]
             else:
                 _reduce(
-                    tile, full, results, np.uint64(places[k]), axes, k, how, np.uint64(shift),
+                    tile, full, results, np.uint64(places[k]), runs, strides, k * nd, lengths[k],
+                    count, how, np.uint64(shift),
                 )  # fmt: skip
         for j in range(n_children - 1, -1, -1):
             low = np.uint64(j) * width
             if j < n_children - 1:  # `full` now collects the children after j
                 k = child + j + 1
                 bad |= _combine(
-                    tile, full, mem, np.uint64(places[k]), axes, k,
-                    _SET if j == n_children - 2 else times,
+                    tile, full, mem, np.uint64(places[k]), runs, strides, k * nd, lengths[k],
+                    count, _SET if j == n_children - 2 else times,
                 )  # fmt: skip
                 bad |= _combine_tiles(tile, low, full, width, times)
             k = child_result + j
             _reduce(
-                tile, low, results, np.uint64(places[k]), axes, k, how, np.uint64(shift),
+                tile, low, results, np.uint64(places[k]), runs, strides, k * nd, lengths[k],
+                count, how, np.uint64(shift),
             )  # fmt: skip
         g = first - 1
         while g >= 0:
-            a = count[turn + g]
+            a = count[walk + g]
             count[index + g] += 1
             if count[index + g] < dims[dims_at + a]:
                 for k in range(n_operands):

@@ -306,14 +306,14 @@ def _perform(actions, first, end, lossy, state, temporary, out, arithmetic):
 
 
 @njit(cache=True, error_model="numpy")
-def execute(program, start, stop, part, state, workspace, arithmetic):
-    """Carry out the operations start..stop - 1, or one part of one operation.
+def execute(program, start, stop, phase, piece, pieces, state, workspace, arithmetic):
+    """Carry out the operations start..stop - 1, or one piece of one operation.
 
     Sums of exponentials take two phases: maxima first, then the sums behind them, which need as
-    many entries again. `state.flags[0]` remembers, from piece to piece, whether something was lost.
+    many entries again. A `phase` below 0 means all phases. `state.flags[0]` remembers, from piece
+    to piece, whether something was lost.
     """
     ops, mem, flags = program.ops, state.mem, state.flags
-    phase = part.phase
     temporary = workspace.temporary
     for o in range(start, stop):
         low, high = ops[o, LOW], ops[o, HIGH]
@@ -325,17 +325,17 @@ def execute(program, start, stop, part, state, workspace, arithmetic):
             ops[o, BASES], ops[o, FIXED], ops[o, CHILDREN], ops[o, TARGETS], store,
         )  # fmt: skip
         for now in range(max(phase, 0), phases if phase < 0 else phase + 1):
-            if part.piece == 0 and now == 0:
+            if piece == 0 and now == 0:
                 flags[0] = 0
                 fill(temporary, low, high, 0.0 if arithmetic == LINEAR else -np.inf)
-            elif part.piece == 0:
+            elif piece == 0:
                 fill(temporary, high, high + high - low, 0.0)
             how = EXPSUM if now == 1 else (SUM if arithmetic == LINEAR else MAX)
             results = mem if store else temporary
             shift = high - low
-            if contract(walk, mem, results, workspace, how, watched, shift, part):
+            if contract(walk, mem, results, workspace, how, watched, shift, piece, pieces):
                 flags[0] = 1
-        if part.piece + 1 < part.pieces or 0 <= phase < phases - 1:
+        if piece + 1 < pieces or 0 <= phase < phases - 1:
             continue
         lossy = flags[0] == 1
         if lossy and store:
