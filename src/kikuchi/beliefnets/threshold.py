@@ -230,7 +230,7 @@ class ThresholdNetworkClassifier(ClassifierMixin, Estimator):  # type: ignore[mi
         self._choose(work, rows, targets)
         stored = bool(np.all(self.training_errors_ == 0))
         whole = run.stopped in ("iterations", "diverged")
-        stopped = "converged" if stored and whole else "iterations" if whole else run.stopped
+        stopped = "converged" if stored and whole else "epochs" if whole else run.stopped
         remarks = (
             [] if whole else [f"stopped early ({run.stopped}): the best result so far is used"]
         )

@@ -12,7 +12,7 @@ from kikuchi.core.answer import Answer
 from kikuchi.core.page import Facts, Page, Picture, Sections, Tile, settings_text
 from kikuchi.plots.convergence import convergence
 
-COMPLETE = ("epochs", "converged", "validation", "rounds")
+COMPLETE = ("epochs", "converged", "validation")
 """Endings of a fit that leave nothing to resume."""
 _STOPPED = {
     "epochs": "all epochs done",
