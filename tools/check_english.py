@@ -47,6 +47,7 @@ CLEAN = (
     "docs/reproduce.md",
     "docs/theory.md",
     "docs/tutorial.md",
+    "src/kikuchi/bayesnn",
     "src/kikuchi/brackets",
     "src/kikuchi/core",
     "src/kikuchi/data",
@@ -55,6 +56,7 @@ CLEAN = (
     "src/kikuchi/methods",
     "src/kikuchi/neural",
     "src/kikuchi/plots",
+    "src/kikuchi/queries",
     "src/kikuchi/reports",
     "src/kikuchi/training",
 )

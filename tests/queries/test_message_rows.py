@@ -108,7 +108,7 @@ def test_rows_that_do_not_converge_are_named() -> None:
 def test_time_ends_with_an_error_and_other_methods_share_it() -> None:
     large = kk.grid(30, 30, seed=0, coupling=1.0)
     frame = pd.DataFrame({"x0": [0, 1], "x1": [0, 1]})
-    with pytest.raises(BudgetError, match=r"distinct cases were answered when the 0.05 seconds"):
+    with pytest.raises(BudgetError, match=r"distinct cases were completed when the 0.05 seconds"):
         kk.predict_proba(large, frame, method="bp:tol=0,max_iter=1000000", seconds=0.05)
     many = cases(large, 40, 0)
     with pytest.raises(BudgetError, match="of 40 distinct cases"):

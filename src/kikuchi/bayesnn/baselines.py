@@ -52,7 +52,9 @@ def _linearised(network: Network, w: Any, covariance: Any, x: Any) -> tuple[Any,
 
 
 class BaselineResults:
-    """What baselines learn besides; annotations of a dataclass would be options."""
+    """Further fitted attributes of baselines; as annotations of a dataclass they would be
+    options.
+    """
 
     log_evidence_: float
     r_hat_: float
@@ -170,7 +172,7 @@ class LaplaceMLPRegressor(_Baseline):
         remarks = []
         if not self.converged_:
             remarks = [
-                f"the last cycle changed the count of parameters that the data determine by "
+                "the last cycle changed the count of parameters that the data determine by "
                 f"{found.change:.2g}: raise max_iter"
             ]
         self._ending(self.max_iter * self.n_init, remarks)

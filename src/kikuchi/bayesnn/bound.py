@@ -210,7 +210,9 @@ def gamma_posteriors(
 
 
 class PriorTerms(NamedTuple):
-    """What the weights of a network add to the bound, and the posteriors of its precisions."""
+    """Return the contribution of the weights of a network to the bound, and the posteriors of its
+    precisions.
+    """
 
     value: Any
     alpha: GammaDensity
@@ -254,7 +256,7 @@ def evaluate(
 
 
 def n_free(network: Network, prior: str) -> int:
-    """How many log rates follow the parameters of a posterior."""
+    """Return the number of log rates after the parameters of a posterior."""
     return len(precisions(network, prior).free)
 
 

@@ -31,7 +31,9 @@ _POINTS = 256  # of the integral over the outputs of several classes
 
 
 class ClassResults:
-    """What a classifier learns besides; an annotation of a dataclass would be an option."""
+    """Further fitted attributes of a classifier; as annotations of a dataclass they would be
+    options.
+    """
 
     classes_: NDArray[Any]
 
@@ -101,7 +103,7 @@ class BayesianMLPClassifier(ClassifierMixin, BayesianNetworkEstimator, ClassResu
 
     @property
     def _count(self) -> int:
-        """How many networks."""
+        """The number of networks."""
         return 1 if len(self.classes_) == 2 else len(self.classes_)
 
     def _data(self, rows: Array, targets: Array) -> ClassData:
@@ -140,7 +142,7 @@ class BayesianMLPClassifier(ClassifierMixin, BayesianNetworkEstimator, ClassResu
         return self._probabilities(*self._moments(self._rows(X)))
 
     def _probabilities(self, mean: Array, variance: Array) -> Array:
-        """Of the classes, from moments (networks, rows) of the outputs."""
+        """Return probabilities of the classes, from moments (networks, rows) of the outputs."""
         spread = np.sqrt(variance)
         if self._count == 1:
             at = mean[0][:, None] + spread[0][:, None] * _NODES

@@ -1,4 +1,4 @@
-"""What regressors and classifiers share: options, the fit, relevance, removal, and files."""
+"""Base class of regressors and classifiers: options, the fit, relevance, removal, and files."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ class Trivial(NamedTuple):
 
 
 class NetworkResults:
-    """What a fit leaves behind; annotations of a dataclass would be options."""
+    """Fitted attributes; as annotations of a dataclass they would be options."""
 
     bound_: float
     relevance_: Array
@@ -140,15 +140,15 @@ class BayesianNetworkEstimator(Estimator, NetworkResults):
         return GammaDensity(1.0, 1.0)
 
     def _shift(self) -> float:
-        """What changes the bound of standardised targets into that of the targets."""
+        """Return the change of the bound from standardised targets to the targets."""
         return 0.0
 
     def _learnt(self, found: EvidenceBound) -> None:
-        """Keep what else the bound says."""
+        """Store further results of the bound."""
 
     @abstractmethod
     def _trivial(self, problem: NetworkProblem) -> Trivial:
-        """What predicts the targets without the inputs, and how well."""
+        """Return the baseline without the inputs, and its quality."""
 
     @abstractmethod
     def _log_probability(self, problem: NetworkProblem, output: OutputMoments) -> float:
@@ -158,9 +158,9 @@ class BayesianNetworkEstimator(Estimator, NetworkResults):
 
     @safe_interrupts()
     def fit(self, X: ArrayLike, y: ArrayLike) -> Self:
-        """Fit the posterior to rows `X` (rows, inputs) and their targets `y` (rows,), or go on from
-        the checkpoint. There must be at least three rows, at least as many rows as inputs, and no
-        constant column.
+        """Fit the posterior to rows `X` (rows, inputs) and their targets `y` (rows,), or continue
+        from the checkpoint. There must be at least three rows, at least as many rows as inputs, and
+        no constant column.
         """
         self._check_options()
         rows, targets = self._read(X, y, reset=True)
@@ -216,7 +216,7 @@ class BayesianNetworkEstimator(Estimator, NetworkResults):
         return run
 
     def _keep(self, flat: Array, weights: Weights) -> None:
-        """Set what was learnt from the parameters of a posterior."""
+        """Set the fitted attributes from the parameters of a posterior."""
         problem, network = self._problem_, self._network
         self._flat = np.asarray(flat)
         self._weights = Weights(*(np.asarray(a, dtype=np.float64) for a in weights))
@@ -249,7 +249,7 @@ class BayesianNetworkEstimator(Estimator, NetworkResults):
         self.inputs_kept_ = np.array([bool(np.any(kept[:, own])) for own in begun])
 
     def _way_out(self) -> str:
-        """What to change when the inputs do not help."""
+        """Return advice if the inputs do not help."""
         other = " or prior='grouped'" if self.prior != "grouped" else ""
         return f"try a larger n_init{other}, fewer inputs, or more rows"
 
@@ -352,7 +352,7 @@ class BayesianNetworkEstimator(Estimator, NetworkResults):
 
     @abstractmethod
     def _facts(self) -> dict[str, Any]:
-        """What a file holds besides, as plain data."""
+        """Return the further content of a file, as plain data."""
 
     @abstractmethod
     def _restore_facts(self, about: Mapping[str, Any]) -> None:

@@ -1,4 +1,4 @@
-"""What there is to say of a fitted network: errors, calibration, relevance, and its bound."""
+"""Evaluation of a fitted network: errors, calibration, relevance, and its bound."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _MOST_LISTED = 20
 
 @dataclass
 class NetworkEvaluation(RowsAnswer):
-    """What was measured of a fitted network on rows it learnt from, on rows held out, or on new."""
+    """Evaluation of a fitted network on training rows, held-out rows, or new rows."""
 
     subtitle: ClassVar[str] = "A network whose weights have a variational posterior"
 
@@ -131,7 +131,7 @@ class NetworkEvaluation(RowsAnswer):
         return TextTable(["input", "relevance"], rows, right=[1])
 
     def ending_tiles(self) -> list[Tile]:
-        """How the fit ended, its bound, and how long it took."""
+        """The end of the fit, its bound, and its duration."""
         e = self.estimator
         return [
             Tile("fit", self.stopped, "good" if e.converged_ else "bad"),

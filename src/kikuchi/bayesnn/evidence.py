@@ -129,7 +129,8 @@ def log_evidence(
         and is more accurate where importance sampling warns of few effective draws.
     draws : int >= 80, default 1000
         Number of draws; `smc` divides them among eight independent runs.
-    random_state : seed of the draws
+    random_state : int or Generator, optional
+        Seed of the draws.
 
     >>> from kikuchi.bayesnn import BayesianMLPRegressor
     >>> X = np.linspace(-1, 1, 20)[:, None]

@@ -49,7 +49,7 @@ _START_STEPS = 100
 _WINDOW = 10  # steps over which the rise of the bound is judged
 _COARSE = 10.0  # how much larger the tolerance of restarts is
 _FIRST_ROUND = 50  # steps after which parameters are measured in the standard deviations so far
-_HELD_STEPS = 150  # most steps for which the probabilities of components are held
+_HELD_STEPS = 150  # maximum number of steps with fixed probabilities of components
 _APART = (4.5, 7.0, 3.0, 4.5, 7.0, 3.0, 0.5)  # distances of components from the best, in standard
 # deviations of the curvature there; each is tried in directions of its own until its components
 # have settled, the last one only where all others end below independent weights, and the best
@@ -60,7 +60,7 @@ MOST_HELD = len(_APART) * (_HELD_STEPS + 1)
 
 @dataclass
 class NetworkProblem:
-    """What is fitted: the family, the prior, and the standardised data."""
+    """The fitting problem: the family, the prior, and the standardised data."""
 
     posterior: WeightPosterior
     prior: str
@@ -259,7 +259,7 @@ class VariationalFit(State):
             raise
 
     def _advance(self) -> Lbfgs:
-        """What takes the next step: another stage, or other units, if it is time."""
+        """Return the next stage of the fit, or one with other units, if it is due."""
         if self.ascent is None:
             return self._begin(0)
         spent = len(self.bounds) > self.max_iter

@@ -221,8 +221,8 @@ quadratic_forms.defvjp(_forms_forward, _forms_backward)
 
 @jax.custom_vjp
 def crossed(pairs: Any, g: Any, slope: Any, pull: Any, x: Any) -> Any:
-    """What covariances of outgoing weights o and activations of other units h add to the variance
-    of each row's output.
+    """Return the contribution of covariances of outgoing weights o and activations of other units h
+    to the variance of each row's output.
 
     With c_oh = x' p_oh the sum over o != h of c_oh c_ho s_o s_h + 2 g_o c_oh t_h, for features g
     (rows, outgoing weights), of which the last are those of the units, slopes s and pulls t (rows,

@@ -76,7 +76,9 @@ class Network:
         return into.reshape(shape), weights[..., self.n_into_hidden :]
 
     def linear_features(self, x: Any) -> Any:
-        """What the linear part multiplies, of rows `x` (rows, inputs + 1) that end with a 1."""
+        """Return the inputs of the linear part, given rows `x` (rows, inputs + 1) that end with a
+        1.
+        """
         return x if self.skip else x[:, -1:]
 
     def output(self, weights: Any, x: Any) -> Any:
@@ -111,7 +113,7 @@ class Network:
         return np.where(self.sources < self.n_inputs, self.sources, -1)
 
     def names(self) -> list[str]:
-        """What each weight joins."""
+        """The units that each weight joins."""
         into = [
             f"{f'input {i} to' if i < self.n_inputs else 'bias of'} unit {h}"
             for h in range(self.n_hidden)

@@ -21,7 +21,7 @@ class NetworksPosterior(WeightPosterior):
 
     @property
     def n_networks(self) -> int:
-        """How many."""
+        """The number of networks."""
         return self.count
 
     @property
@@ -38,11 +38,11 @@ class NetworksPosterior(WeightPosterior):
         return [a.reshape(self.count, self.network.n_weights) for a in arrays]
 
     def initial(self, mean: Any, sd: Any, scale: Any) -> Any:
-        """Those of each network."""
+        """Return those of each network."""
         return self.initial_apart(mean, sd, scale, None)
 
     def initial_apart(self, mean: Any, sd: Any, scale: Any, places: Any) -> Any:
-        """Those of each network, with components at their part of `places`."""
+        """Return those of each network, with components at their part of `places`."""
         means, sds, scales = self._rows(mean, sd, scale)
         parts = [None] * self.count if places is None else np.split(places, self.count, axis=1)
         given = zip(means, sds, scales, parts, strict=True)
@@ -50,7 +50,7 @@ class NetworksPosterior(WeightPosterior):
 
     @property
     def held(self) -> Any:
-        """Those of each network."""
+        """Return those of each network."""
         return np.tile(self.each.held, self.count)
 
     def read(self, flat: Any, weights: Weights) -> Any:

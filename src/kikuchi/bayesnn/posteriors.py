@@ -36,7 +36,9 @@ _LOG_2PI = math.log(2.0 * math.pi)
 
 
 class Weights(NamedTuple):
-    """How parameters of a posterior are read: units of the weights, and which are kept (1 or 0)."""
+    """Interpretation of the parameters of a posterior: units of the weights, and which are retained
+    (1 or 0).
+    """
 
     scale: Any
     kept: Any
@@ -66,7 +68,7 @@ class WeightPosterior(ABC):
 
     @property
     def n_networks(self) -> int:
-        """How many networks the weights belong to."""
+        """Number of networks that the weights belong to."""
         return 1
 
     @property
@@ -76,7 +78,7 @@ class WeightPosterior(ABC):
 
     @property
     def n_apart(self) -> int:
-        """How many places for components a start needs; none if there is one component."""
+        """Number of component positions that a start needs; 0 for one component."""
         return 0
 
     def initial_apart(self, mean: Any, sd: Any, scale: Any, places: Any) -> Any:

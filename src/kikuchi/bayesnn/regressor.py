@@ -39,7 +39,9 @@ def network_outputs(network: Network, draws: Any, x: Any) -> Any:
 
 
 class RegressionResults:
-    """What a regressor learns besides; annotations of a dataclass would be options."""
+    """Further fitted attributes of a regressor; as annotations of a dataclass they would be
+    options.
+    """
 
     noise_: float
     degrees_of_freedom_: float
@@ -56,7 +58,7 @@ class BayesianMLPRegressor(
     The posterior maximises a lower bound on the log evidence that has no sampling noise: units are
     erf functions, whose moments under Gaussian weights are known in closed form. Precisions of the
     weights and of the noise have gamma priors and posteriors. Inputs and targets are standardised
-    inside; everything is answered in their own units.
+    inside; all results are in the original units.
 
     With `noise="student"` the noise is Student's t, so that outliers count little and intervals of
     every level fit heavy tails. Its degrees of freedom have equal prior probability at 2.5, 3, 4,

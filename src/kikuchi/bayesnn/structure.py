@@ -75,8 +75,8 @@ class Pruning:
         return np.asarray(determined * np.asarray(self.weights.kept), dtype=np.float64)
 
     def owners(self) -> dict[str, Indices]:
-        """What each weight goes with: its hidden unit, its input (-1: none); inputs of all
-        networks go together.
+        """The hidden unit and the input of each weight (-1: none); inputs of all networks belong
+        together.
         """
         network, count = self.problem.posterior.network, self.problem.posterior.n_networks
         shift = np.arange(count).repeat(network.n_weights) * network.n_hidden

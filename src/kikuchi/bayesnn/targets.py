@@ -1,8 +1,8 @@
 """Scales of targets on which noise is Gaussian: as they are, square roots of counts, logarithms.
 
-The bound is on the density of the targets themselves, whatever their scale, so that it also says
-which scale suits the data. Means, standard deviations and intervals come back from a Gaussian on
-the scale in closed form.
+The bound is on the density of the targets themselves, whatever their scale, so that it can be used
+to compare scales. Means, standard deviations and intervals come back from a Gaussian on the scale
+in closed form.
 """
 
 from __future__ import annotations
@@ -81,12 +81,12 @@ class RootScale(TargetScale):
         return np.maximum(z, 0.0) ** 2 / 4.0 - _SHIFT
 
     def moments(self, mean: Array, variance: Array) -> tuple[Array, Array]:
-        """Of z² / 4 - 3/8."""
+        """Return the moments of z² / 4 - 3/8."""
         squares = 4.0 * mean**2 * variance + 2.0 * variance**2
         return (mean**2 + variance) / 4.0 - _SHIFT, squares / 16.0
 
     def log_slopes(self, y: Array) -> Array:
-        """Of (y + 3/8)^(-1/2)."""
+        """Return the log derivative, log (y + 3/8)^(-1/2)."""
         return np.asarray(-0.5 * np.log(y + _SHIFT))
 
 
@@ -104,12 +104,12 @@ class LogScale(TargetScale):
         return np.exp(z)
 
     def moments(self, mean: Array, variance: Array) -> tuple[Array, Array]:
-        """Of a log-normal variable."""
+        """Return the moments of a log-normal variable."""
         average = np.exp(mean + 0.5 * variance)
         return average, average**2 * np.expm1(variance)
 
     def log_slopes(self, y: Array) -> Array:
-        """Of 1 / y."""
+        """Return the log derivative, log (1 / y)."""
         return np.asarray(-np.log(y))
 
 

@@ -19,7 +19,7 @@ _REAL = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?")
 
 
 class CellError(DataError):
-    """A cell that is not a state: its row, from 0, and what is wrong with it."""
+    """A cell that is not a state: its row, from 0, and the reason."""
 
     def __init__(self, row: int, fault: str) -> None:
         super().__init__(f"data: row {row}, {fault}")

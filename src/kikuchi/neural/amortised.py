@@ -52,7 +52,8 @@ def padded_spins(graph: FactorGraph) -> PaddedSpins:
 
     Parameters
     ----------
-    graph : the model.
+    graph : FactorGraph
+        The model.
 
     >>> import kikuchi as kk
     >>> spins = padded_spins(kk.grid(3, 3, seed=0))
@@ -105,8 +106,10 @@ class MessageNetwork(PytreeModel):
 
     Parameters
     ----------
-    parameters : weights by name.
-    facts : `iterations`, how many rounds of messages an answer takes.
+    parameters
+        Weights by name.
+    facts
+        `iterations`, how many rounds of messages an answer takes.
     """
 
     kind: ClassVar[str] = "message network"
@@ -119,11 +122,13 @@ class MessageNetwork(PytreeModel):
 
         Parameters
         ----------
-        graph : a binary pairwise model with positive tables.
-        iterations : rounds of messages; those of the training unless given.
-        bracket : whether log Z is bounded, below by mean field at these marginals, above by a few
-            sweeps of the tree-reweighted bound. The bounds are valid whatever the output of the
-            network.
+        graph : FactorGraph
+            A binary pairwise model with positive tables.
+        iterations : int, optional
+            Rounds of messages; those of the training unless given.
+        bracket : bool, default True
+            Whether log Z is bounded, below by mean field at these marginals, above by a few sweeps
+            of the tree-reweighted bound. The bounds are valid whatever the output of the network.
         """
         clock = Budget().start()
         rounds = _checked_rounds(self.facts["iterations"] if iterations is None else iterations)
@@ -167,12 +172,18 @@ def train_messages(
 
     Parameters
     ----------
-    generator : makes a graph from a seed; graphs of one bucket each train best.
-    graphs : how many are made; a fifth of them is held out, and the best epoch on it is kept.
-    method : labels the marginals; refused where it has not converged.
-    iterations : rounds of messages.
-    max_iter, batch_size, rate : of the training by Adam.
-    seed : of the graphs (seed, seed + 1, ...), the first weights and the batches.
+    generator : Callable[[int], FactorGraph]
+        Makes a graph from a seed; graphs of one bucket each train best.
+    graphs : int, default 200
+        How many are made; a fifth of them is held out, and the best epoch on it is kept.
+    method : str or Method, default "auto"
+        Labels the marginals; refused where it has not converged.
+    iterations : int, default 15
+        Rounds of messages.
+    max_iter, batch_size, rate
+        Settings of the training by Adam.
+    seed : int, default 0
+        Seed of the graphs (seed, seed + 1, ...), the first weights and the batches.
 
     >>> import kikuchi as kk
     >>> net = train_messages(lambda s: kk.grid(3, 3, seed=s), 10, max_iter=2, batch_size=4)

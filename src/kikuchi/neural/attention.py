@@ -133,10 +133,14 @@ class NetworkDescent:
 
     Parameters
     ----------
-    padded : the root regions.
-    embedding : width of an embedding.
-    rate : step size of Adam.
-    seed : of the first weights.
+    padded : Padded
+        The root regions.
+    embedding : int
+        Width of an embedding.
+    rate : float
+        Step size of Adam.
+    seed : int
+        Seed of the first weights.
     """
 
     def __init__(self, padded: Padded, embedding: int, rate: float, seed: int) -> None:

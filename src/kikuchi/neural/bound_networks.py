@@ -42,10 +42,14 @@ class BoundNetworks:
 
     Parameters
     ----------
-    graph : the structure, with positive tables.
-    hidden : units in the hidden layer of each network.
-    seed : of the first weights and of random forests of larger factors.
-    budget : limits of the search for forests and of memory.
+    graph : FactorGraph
+        The structure, with positive tables.
+    hidden : int, default 32
+        Units in the hidden layer of each network.
+    seed : int, default 0
+        Seed of the first weights and of random forests of larger factors.
+    budget : Budget, optional
+        Limits of the search for forests and of memory.
 
     >>> import kikuchi as kk
     >>> rbm = kk.boltzmann_graph({(0, 2): 1.0, (1, 2): -1.0}, [0.1, 0.0, 0.2])
@@ -78,9 +82,12 @@ class BoundNetworks:
 
         Parameters
         ----------
-        log_tables : at which tables the messages are to be good.
-        rows : states, -1 where hidden.
-        steps, rate : of Adam.
+        log_tables : array-like
+            At which tables the messages are to be good.
+        rows : Data or array-like
+            States, -1 where hidden.
+        steps, rate
+            Steps and rate of Adam.
         """
         import jax
 

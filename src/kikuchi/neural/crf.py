@@ -29,8 +29,10 @@ def chain_graph(length: int, states: int) -> FactorGraph:
 
     Parameters
     ----------
-    length : positions, at least 1.
-    states : labels of a position, at least 2.
+    length : int
+        Positions, at least 1.
+    states : int
+        Labels of a position, at least 2.
 
     >>> chain_graph(5, 3)
     FactorGraph(5 variables, 9 factors, 51 table entries)
@@ -44,8 +46,10 @@ def grid_graph(rows: int, cols: int, states: int) -> FactorGraph:
 
     Parameters
     ----------
-    rows, cols : size of the image, each at least 1.
-    states : labels of a pixel, at least 2.
+    rows, cols : int
+        Size of the image, each at least 1.
+    states : int
+        Labels of a pixel, at least 2.
 
     >>> grid_graph(2, 3, 2)
     FactorGraph(6 variables, 13 factors, 40 table entries)
@@ -75,10 +79,12 @@ def pairwise_tables(graph: FactorGraph, unary: Any, pair: Any) -> Any:
 
     Parameters
     ----------
-    graph : a chain or grid of `chain_graph` or `grid_graph`.
-    unary : scores of each variable's states, shape (n, states), from a network.
-    pair : scores of pairs of states, (states, states) for all pairs alike, or
-        (pairs, states, states).
+    graph : FactorGraph
+        A chain or grid of `chain_graph` or `grid_graph`.
+    unary
+        Scores of each variable's states, shape (n, states), from a network.
+    pair
+        Scores of pairs of states, (states, states) for all pairs alike, or (pairs, states, states).
 
     >>> import jax.numpy as jnp
     >>> pairwise_tables(chain_graph(2, 2), jnp.zeros((2, 2)), jnp.eye(2)).tolist()
@@ -124,12 +130,17 @@ def crf_loss(
 
     Parameters
     ----------
-    graph : the structure; its own tables are not read.
-    tables : flat log-tables, such as those of `pairwise_tables`.
-    labels : the state of each variable, whole numbers, shape (n,). A state that the variable does
-        not have is refused; where JAX traces the labels its loss is infinite.
-    method : of log Z: exact (jt), or an approximation where the exact one is out of reach.
-    budget : limits of each run of the method.
+    graph : FactorGraph
+        The structure; its own tables are not read.
+    tables
+        Flat log-tables, such as those of `pairwise_tables`.
+    labels : array-like
+        The state of each variable, whole numbers, shape (n,). A state that the variable does not
+        have is refused; where JAX traces the labels its loss is infinite.
+    method : str or Method, default "jt"
+        Method of log Z: exact (jt), or an approximation where the exact one is out of reach.
+    budget : Budget, optional
+        Limits of each run of the method.
 
     >>> graph = chain_graph(2, 2)
     >>> round(float(crf_loss(graph, np.zeros(8), np.array([0, 1]))), 4)  # log of 4 states

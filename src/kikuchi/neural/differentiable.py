@@ -63,11 +63,15 @@ def log_z(
 
     Parameters
     ----------
-    graph : the model; inside `jax.grad`, `jax.jit` or `jax.vmap` one made by
+    graph : FactorGraph
+        The model; inside `jax.grad`, `jax.jit` or `jax.vmap` one made by
         `graph.with_log_tables(tables)`.
-    method : jt, bp, trw, kikuchi, gbp or mf, as a specification string or an object.
-    evidence : observed states, {variable: state}.
-    budget : limits of each run of the method.
+    method : str or Method, default "jt"
+        One of jt, bp, trw, kikuchi, gbp and mf, as a specification string or an object.
+    evidence : Evidence, optional
+        Observed states, {variable: state}.
+    budget : Budget, optional
+        Limits of each run of the method.
 
     >>> import jax, kikuchi as kk
     >>> graph = kk.FactorGraph([2, 2], [((0, 1), [[1, 2], [3, 4]])])
@@ -92,7 +96,8 @@ def marginals(
 
     Parameters
     ----------
-    graph, method, evidence, budget : as for `log_z`.
+    graph, method, evidence, budget
+        As for `log_z`.
 
     >>> import jax, kikuchi as kk
     >>> graph = kk.FactorGraph([2], [((0,), [1, 3])])
@@ -115,7 +120,8 @@ def factor_beliefs(
 
     Parameters
     ----------
-    graph, method, evidence, budget : as for `log_z`.
+    graph, method, evidence, budget
+        As for `log_z`.
 
     >>> import kikuchi as kk
     >>> graph = kk.FactorGraph([2, 2], [((0, 1), [[1, 2], [3, 4]])])
@@ -136,7 +142,8 @@ def beliefs(
 
     Parameters
     ----------
-    graph, method, evidence, budget : as for `log_z`.
+    graph, method, evidence, budget
+        As for `log_z`.
 
     >>> import kikuchi as kk
     >>> answer = beliefs(kk.FactorGraph([2, 2], [((0, 1), [[1, 2], [3, 4]])]), evidence={0: 1})

@@ -31,12 +31,18 @@ def numpyro_factor(
 
     Parameters
     ----------
-    name : of the site.
-    graph : the structure; its own tables are not read.
-    tables : flat log-tables, made from random variables of the model.
-    labels : the state of each variable, or None.
-    method : of log Z; its gradient is the implicit one, so that NUTS can use it.
-    budget : limits of each run of the method.
+    name : str
+        Name of the site.
+    graph : FactorGraph
+        The structure; its own tables are not read.
+    tables
+        Flat log-tables, made from random variables of the model.
+    labels : optional
+        The state of each variable, or None.
+    method : str or Method, default "jt"
+        Method of log Z; its gradient is the implicit one, so that NUTS can use it.
+    budget : Budget, optional
+        Limits of each run of the method.
 
     >>> import kikuchi as kk, numpyro, jax
     >>> graph = kk.FactorGraph([2], [((0,), [1, 1])])
@@ -75,12 +81,16 @@ def torch_beliefs(
 
     Parameters
     ----------
-    graph : the structure; its own tables are not read.
-    tables : a tensor of flat log-tables, its last axis as long as `graph.log_tables`; gradients
-        flow back to it. Leading axes are those of a batch of models, and of all that is returned.
-        Chains and trees with the method `jt` take one compiled loop for the whole batch.
-    method : as for `log_z`.
-    budget : limits of each run of the method.
+    graph : FactorGraph
+        The structure; its own tables are not read.
+    tables
+        A tensor of flat log-tables, its last axis as long as `graph.log_tables`; gradients flow
+        back to it. Leading axes are those of a batch of models, and of all that is returned. Chains
+        and trees with the method `jt` take one compiled loop for the whole batch.
+    method : str or Method, default "jt"
+        As for `log_z`.
+    budget : Budget, optional
+        Limits of each run of the method.
 
     Raises
     ------

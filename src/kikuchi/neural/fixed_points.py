@@ -57,9 +57,12 @@ class Solver:
 
     Parameters
     ----------
-    graph : the structure.
-    method : what brings the engine to rest.
-    budget : the limits of each run.
+    graph : FactorGraph
+        The structure.
+    method : EngineMethod
+        What brings the engine to rest.
+    budget : Budget
+        The limits of each run.
     """
 
     def __init__(self, graph: FactorGraph, method: EngineMethod, budget: Budget) -> None:

@@ -86,9 +86,12 @@ class EnergyDescent:
 
     Parameters
     ----------
-    beliefs : the tables of all regions, which the descent writes.
-    settings : penalty, network (attention or none), embedding and rate.
-    seed : of the first weights.
+    beliefs : RegionBeliefs
+        The tables of all regions, which the descent writes.
+    settings : EnergySettings
+        Penalty, network (attention or none), embedding and rate.
+    seed : int
+        Seed of the first weights.
     """
 
     def __init__(self, beliefs: RegionBeliefs, settings: EnergySettings, seed: int) -> None:

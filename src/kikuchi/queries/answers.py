@@ -1,4 +1,6 @@
-"""Answers with names: distributions of variables, joint distributions, and their portable forms."""
+"""Named results of queries: distributions of variables, joint distributions, and their portable
+forms.
+"""
 
 from __future__ import annotations
 
@@ -94,11 +96,11 @@ def _states_text(pairs: Sequence[tuple[str, float]]) -> str:
 
 @dataclass(frozen=True, eq=False)
 class QueryAnswer:
-    """What every answer to a query says besides its probabilities.
+    """The attributes of a query result besides its probabilities.
 
     `log_evidence` is the logarithm of the probability of the evidence (of its weight, in a model
-    that is not normalised), None where the method has none; `exact` says whether the method is;
-    `converged` is False if an approximation did not converge, and `warnings` say more.
+    that is not normalised), None where the method has none; `exact` is True if the method is exact;
+    `converged` is False if an approximation did not converge, and `warnings` contains details.
     """
 
     method: str = field(kw_only=True)
@@ -122,12 +124,12 @@ class QueryAnswer:
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Distributions(QueryAnswer, Mapping[str, StateDistribution]):
-    """The distribution of each variable that was asked for, by name (or by number as text).
+    """The distribution of each queried variable, by name (or by number as a string).
 
     `names` and `states` are those of the variables, `values_by_variable` their probabilities;
-    `graph` is the model and `observed` the evidence as numbers, for `plot`; `method` says what
-    computed them, `log_evidence` is the log-probability of the evidence if
-    known; `exact` and `converged` say how far to trust them, `warnings` what to mind.
+    `graph` is the model and `observed` the evidence as numbers, for `plot`; `method` is the
+    specification string of the method, `log_evidence` the log-probability of the evidence if known;
+    `exact`, `converged` and `warnings` describe the quality of the result.
 
     >>> import kikuchi as kk
     >>> answer = kk.query(kk.example("asia"), ["lung", "bronc"], evidence={"dysp": "yes"})
@@ -229,9 +231,9 @@ class Distributions(QueryAnswer, Mapping[str, StateDistribution]):
 class JointDistribution(QueryAnswer):
     """The joint distribution of some variables: `table` has an axis for each, in the order asked.
 
-    `names` and `states` are those of the axes; `method` says what computed the table,
-    `log_evidence` is the log-probability of the evidence if known; `exact` and `converged` say how
-    far to trust it, `warnings` what to mind.
+    `names` and `states` are those of the axes; `method` is the specification string of the method,
+    `log_evidence` the log-probability of the evidence if known; `exact`, `converged` and `warnings`
+    describe the quality of the result.
 
     >>> import kikuchi as kk
     >>> answer = kk.query(kk.example("asia"), joint=("lung", "bronc"), evidence={"smoke": "yes"})

@@ -23,8 +23,8 @@ _PART_SECONDS = 2e-3  # of planning and propagating in one small part of a model
 
 
 def barren_variables(graph: FactorGraph, needed: Iterable[int], normalised: Mask) -> frozenset[int]:
-    """Variables whose conditional tables sum to 1 whatever is asked: no needed variable descends
-    from them. None in models without directions.
+    """Return the variables whose conditional tables sum to 1 in every query: no needed variable
+    descends from them. There are none in models without directions.
 
     A variable whose table is not `normalised` stays, and so do its ancestors.
     """
@@ -50,7 +50,9 @@ def with_ancestors(graph: FactorGraph, variables: Iterable[int]) -> frozenset[in
 
 
 def normalised_tables(graph: FactorGraph) -> Mask:
-    """Of each variable, whether its conditional table sums to 1, but for the digits of a file."""
+    """Return for each variable whether its conditional table sums to 1, up to the digits of a
+    file.
+    """
     good = np.zeros(graph.n_variables, dtype=bool)
     if graph.children is None:
         return good

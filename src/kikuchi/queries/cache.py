@@ -1,6 +1,6 @@
-"""What queries remember about a model: its plain tables, and the engines of its evidence patterns.
+"""Cache of queries on a model: its plain tables, and the engines of its evidence patterns.
 
-A model is immutable, so that nothing here can go stale; what is remembered goes with the model.
+A model is immutable, so no entry can become stale; the cache is released with the model.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from kikuchi.queries.barren import barren_variables, marginals_by_parts, normali
 from kikuchi.queries.pattern_table import PatternTable, fits
 from kikuchi.queries.patterns import EvidencePattern, PatternEngine, States
 
-if TYPE_CHECKING:  # trees need compiled loops, and small models are answered without them
+if TYPE_CHECKING:  # trees need compiled loops, and small models do not
     from kikuchi.engines.trees.rows import LinearTables
     from kikuchi.queries.pattern_tree import PatternTree
 
@@ -107,7 +107,7 @@ class ModelCache:
         )
 
     def _kept(self, key: Any, make: Callable[[], Engine]) -> Engine:
-        """What is kept under a key, made when first asked for."""
+        """Return the entry of a key, created on first use."""
         with self._lock:
             if key in self._engines:
                 self._engines.move_to_end(key)
@@ -154,7 +154,7 @@ _CACHES: dict[int, ModelCache] = {}
 
 
 def cache_of(graph: FactorGraph) -> ModelCache:
-    """What is remembered about a model."""
+    """Return the cache of a model."""
     key = id(graph)
     found = _CACHES.get(key)
     if found is None:

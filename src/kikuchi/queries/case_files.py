@@ -76,8 +76,8 @@ class MeanTarget(NamedTuple):
 
 @dataclass(frozen=True)
 class Prediction:
-    """What was written: number of cases, of those that are impossible, the columns, the method, and
-    the number of cases whose approximation did not converge.
+    """Summary of the output: number of cases, of impossible cases, the columns, the method, and the
+    number of cases whose approximation did not converge.
 
     `targets` have the mean answers, `first` the first cases as texts, in the order of the columns.
     """
@@ -216,7 +216,7 @@ def _left(clock: Clock, rows: int) -> Clock:
         return clock
     if clock.expired:
         raise BudgetError(
-            f"{rows} cases were answered when the {limit:g} seconds were over; allow more seconds"
+            f"{rows} cases were completed when the {limit:g} seconds were over; allow more seconds"
         )
     left = Budget(clock.budget.iterations, limit - clock.seconds, clock.budget.bytes)
     return left.start()

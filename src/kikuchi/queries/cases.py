@@ -61,7 +61,7 @@ class CellReader:
             if error.reason:
                 raise DataError(f"{source}column '{name}': state {error.reason}") from None
             raise DataError(
-                f"{source}row {first_row + error.row}, column '{name}': {error.cell!r} is no "
+                f"{source}row {first_row + error.row}, column '{name}': {error.cell!r} is not a "
                 f"state; the states are {', '.join(state_labels(self.graph, self.variables[k]))} "
                 "(empty for unknown)"
             ) from None
@@ -70,7 +70,7 @@ class CellReader:
 def read_cases(graph: FactorGraph, frame: Any, unused: set[int]) -> Cases:
     """Cases from a DataFrame, a mapping of columns, a sequence of mappings, an array or `Data`.
 
-    Variables in `unused` are left out: they are asked for, and not evidence.
+    Variables in `unused` are omitted, since they are targets and not evidence.
 
     >>> graph = FactorGraph([2, 2], [], names=["a", "b"], states=[["no", "yes"]] * 2)
     >>> read_cases(graph, {"a": ["yes", None], "b": ["no", "yes"]}, set()).states.tolist()

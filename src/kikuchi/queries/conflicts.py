@@ -67,7 +67,7 @@ def conflicting(graph: FactorGraph, known: Given) -> tuple[list[int], bool]:
     cache = cache_of(graph)
 
     def are_impossible(sets: list[tuple[int, ...]]) -> list[bool]:
-        """Of each set of observations, whether it has probability zero."""
+        """Return for each set of observations whether it has probability zero."""
         engine = cache.engine((), order, set(), (), clock, rows=len(sets))
         weights = np.zeros((len(sets), int(engine.weight_at[-1])))
         for row, kept in zip(weights, sets, strict=True):

@@ -82,7 +82,7 @@ def _converter(model: Any) -> Callable[[Any], FactorGraph] | None:
 
 
 def _peer(module: str, what: str) -> Any:
-    """A module of another library, or an error that says how to get it."""
+    """Return a module of another library, or raise an error with the command that installs it."""
     try:
         return import_module(module)
     except ImportError:

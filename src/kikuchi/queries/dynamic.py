@@ -37,10 +37,13 @@ class TwoSliceNetwork:
 
     Parameters
     ----------
-    variables : names of the variables of a slice, with their states or the number of them.
-    initial : for each variable its parents in the first slice, and its table (the parents' axes in
-        order, then its own).
-    transition : the same for every later slice; a parent `name[-1]` is in the slice before.
+    variables : Mapping[str, int or Sequence[str]]
+        Names of the variables of a slice, with their states or the number of them.
+    initial : Tables
+        For each variable its parents in the first slice, and its table (the parents' axes in order,
+        then its own).
+    transition : Tables
+        The same for every later slice; a parent `name[-1]` is in the slice before.
 
     >>> weather = TwoSliceNetwork(
     ...     {"rain": ["no", "yes"], "umbrella": ["no", "yes"]},
@@ -112,10 +115,13 @@ class TwoSliceNetwork:
 
         Parameters
         ----------
-        evidence : for each slice its observed states by name, an empty mapping for none.
-        lag : how many later slices an answer waits for (fixed-lag smoothing); each costs a step
-            back in time for every slice.
-        budget, seconds, memory : limits of the run: a budget, or seconds and memory.
+        evidence : Iterable[Mapping[str, Any]]
+            For each slice its observed states by name, an empty mapping for none.
+        lag : int, default 0
+            How many later slices an answer waits for (fixed-lag smoothing); each costs a step back
+            in time for every slice.
+        budget, seconds, memory
+            Limits of the run: a budget, or seconds and memory.
         """
         engine = _SliceEngine(self, limits(**within).start())
         if not isinstance(lag, int | np.integer) or lag < 0:
@@ -152,8 +158,10 @@ class TwoSliceNetwork:
 
         Parameters
         ----------
-        evidence : as in `filter`, for all slices.
-        budget, seconds, memory : limits of the run: a budget, or seconds and memory.
+        evidence : Sequence[Mapping[str, Any]]
+            As in `filter`, for all slices.
+        budget, seconds, memory
+            Limits of the run: a budget, or seconds and memory.
         """
         engine = _SliceEngine(self, limits(**within).start())
         n = len(evidence)

@@ -84,10 +84,13 @@ def marginal_map(
 
     Parameters
     ----------
-    model, evidence, likelihood : as in `query`.
-    variables : the variables whose states are wanted.
-    budget, seconds, memory : limits of the run: a budget, or seconds and memory.
-        Where an exact answer does not fit, it is bounded from both sides.
+    model, evidence, likelihood
+        As in `query`.
+    variables : Sequence[Variable]
+        The variables whose states are wanted.
+    budget, seconds, memory
+        Limits of the run: a budget, or seconds and memory. Where an exact answer does not fit, it
+        is bounded from both sides.
 
     >>> import kikuchi as kk
     >>> kk.marginal_map(kk.example("asia"), ["smoke", "bronc"], {"dysp": "yes"})

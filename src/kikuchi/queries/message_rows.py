@@ -49,7 +49,9 @@ def takes(method: Method, graph: FactorGraph) -> bool:
 
 @dataclass
 class RowAnswers:
-    """Of each row log Z, flat marginals, whether it converged, and whether it is left undone."""
+    """For each row: log Z, flat marginals, whether it converged, and whether it was not
+    finished.
+    """
 
     log_z: Array
     marginals: Array
@@ -176,7 +178,7 @@ class _Block:
                 raise _late(int((~self.answers.left).sum()), total, clock)
 
     def sweep(self, order: Ints, damping: float) -> Array:
-        """One sweep of all rows; answers the largest change of each."""
+        """Make one sweep of all rows; return the largest change of each."""
         residual = np.empty(len(self.rows))
         kernels.sweep(self.g, self.s, order, damping, len(self.rows), residual)
         return residual
@@ -202,7 +204,7 @@ class _Block:
     def write(self, converged: Mask) -> None:
         """Write the answers of all rows."""
         graph = self.owner.graph
-        if graph.is_forest:  # where the answer is exact, small changes are no proof
+        if graph.is_forest:  # if the result is exact, small changes do not prove convergence
             for order in itertools.islice(forest_passes(graph), 2):
                 self.sweep(order.astype(np.int64), 0.0)
         marginals, energy = self.marginals(), np.empty(len(self.rows))
@@ -239,6 +241,6 @@ class _Block:
 
 def _late(done: int, total: int, clock: Clock) -> BudgetError:
     return BudgetError(
-        f"{done} of {total} distinct cases were answered when the "
+        f"{done} of {total} distinct cases were completed when the "
         f"{clock.budget.seconds:g} seconds were over; allow more seconds or request fewer cases"
     )

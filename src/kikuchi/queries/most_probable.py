@@ -132,10 +132,13 @@ def most_probable(
 
     Parameters
     ----------
-    model, evidence, likelihood : as in `query`.
-    best : how many; fewer come back if fewer states have a positive probability.
-    budget, seconds, memory : limits of the run: a budget, or seconds and memory.
-        A tree that does not fit is refused with its price.
+    model, evidence, likelihood
+        As in `query`.
+    best : int, default 1
+        How many; fewer come back if fewer states have a positive probability.
+    budget, seconds, memory
+        Limits of the run: a budget, or seconds and memory. A tree that does not fit is refused with
+        its price.
 
     >>> import kikuchi as kk
     >>> for answer in kk.most_probable(kk.example("asia"), {"xray": "yes"}, best=2):

@@ -1,4 +1,4 @@
-"""What all evidence of one pattern has in common: the same variables observed, in any states.
+"""Evidence patterns: the same observed variables, in any states.
 
 An engine for a pattern is made once and then runs any number of rows. There are two: a table of all
 joint states in NumPy (`pattern_table`) and a compiled junction tree (`pattern_tree`). Which one
@@ -22,8 +22,8 @@ States = NDArray[np.int32]
 
 @dataclass(frozen=True)
 class EvidencePattern:
-    """Which variables are observed, which have weights, which are asked for as a joint, and which
-    may be left out (barren ones), all by number and in rising order.
+    """The variables that are observed, that have weights, whose joint is requested, and that may be
+    omitted (barren ones), by number and in increasing order.
     """
 
     observed: tuple[int, ...]
@@ -124,8 +124,8 @@ class PatternEngine(ABC):
         return [e for e in edges if self.column[graph.scopes[e]] >= 0]
 
     def observed_entries(self, a: int, states: States) -> Ints:
-        """Of each row, where in the flat tables factor `a` has its observed states, and state 0 of
-        all its other variables.
+        """Return for each row the index in the flat tables of factor `a` at its observed states and
+        state 0 of all its other variables.
         """
         graph = self.graph
         index = np.full(len(states), graph.table_offsets[a], dtype=np.int64)

@@ -37,7 +37,7 @@ Impossible = Literal["error", "missing"]
 
 _LOG = logger("queries")
 _OWN_TREE = 200  # rows that are worth a tree of their own pattern
-_CHUNK = 8192  # distinct rows between two looks at the clock
+_CHUNK = 8192  # distinct rows between two checks of the clock
 _DENSE = 4  # codes per row that are worth a table of all codes
 _MOST_CODES = 2**62
 
@@ -57,7 +57,7 @@ def predict_proba(
     """Distributions of the targets in every case of a table: a DataFrame, one row an answer.
 
     Rows with the same cells observed share one junction tree, or a table of all joint states if
-    they are few and the model is small; equal rows are answered once. With the method `bp` rows run
+    they are few and the model is small; equal rows are computed once. With the method `bp` rows run
     side by side on the whole graph; other approximate methods run once for each distinct row.
 
     The columns of the answer are `variable=state`, and `log_evidence` for the logarithm of the
@@ -66,19 +66,27 @@ def predict_proba(
 
     Parameters
     ----------
-    model : as in `query`.
-    frame : a DataFrame, a mapping of columns, or a list of mappings; a cell is the name of a state
-        (or its number, where states have no numbers as names), or missing.
-    targets : variables asked for, which are then not read as evidence if they are columns; by
-        default every variable, those observed in a case with certainty.
-    method : as in `query`.
-    impossible : what to do with a case of probability zero: an "error" that names it and what
-        contradicts what, or "missing" for a row without numbers.
-    processes : number of worker processes that share the rows, None for one for each core; or a
-        client of Dask (`distributed.Client`), whose workers then share them.
-    budget, seconds, memory : limits of the run: a budget, or seconds and memory.
-        Without enough time it ends with an error, as half a table would be no answer.
-    progress : True for a bar, or a function that is told how many parts are done.
+    model
+        As in `query`.
+    frame
+        A DataFrame, a mapping of columns, or a list of mappings; a cell is the name of a state (or
+        its number, where states have no numbers as names), or missing.
+    targets : Sequence[Variable] or Variable, optional
+        Variables asked for, which are then not read as evidence if they are columns; by default
+        every variable, those observed in a case with certainty.
+    method : str or Method, default "auto"
+        As in `query`.
+    impossible : Impossible, default "error"
+        What to do with a case of probability zero: an "error" that names it and what contradicts
+        what, or "missing" for a row without numbers.
+    processes : int or Client, optional
+        Number of worker processes that share the rows, None for one for each core; or a client of
+        Dask (`distributed.Client`), whose workers then share them.
+    budget, seconds, memory
+        Limits of the run: a budget, or seconds and memory. Without enough time it ends with an
+        error, as half a table would be no answer.
+    progress : ProgressOption, optional
+        True for a bar, or a progress callback.
 
     >>> import kikuchi as kk
     >>> cases = {"xray": ["yes", None], "smoke": ["yes", "no"]}
@@ -115,7 +123,7 @@ def predict_proba(
 
 
 def check_impossible(impossible: str) -> None:
-    """Refuse words that say nothing about impossible cases."""
+    """Validate `impossible`."""
     if impossible not in get_args(Impossible):
         raise DataError(f"impossible must be 'error' or 'missing', got {impossible!r}")
 
@@ -158,7 +166,7 @@ def require_possible_rows(
 
 @dataclass
 class CaseAnswers:
-    """Of each case log Z (-inf where it is impossible, not a number where the method has none), the
+    """Return for each case log Z (-inf if it is impossible, NaN if the method has none), the
     distributions of all targets, and whether its run converged.
     """
 
@@ -454,6 +462,7 @@ def _inferred_row(
 
 def _late(done: int, total: int, clock: Clock) -> BudgetError:
     return BudgetError(
-        f"{done} of {total} distinct cases were answered when the {clock.budget.seconds:g} seconds "
+        f"{done} of {total} distinct cases were completed when the {clock.budget.seconds:g} "
+        f"seconds "
         "were over; allow more seconds or request fewer cases"
     )

@@ -1,7 +1,7 @@
 """`query`: distributions of named variables given evidence.
 
-Small models are answered exactly from a table of all joint states, larger ones by a junction tree.
-Either is kept with the model and shared by all questions with the same evidence pattern. Where a
+Queries on small models use a table of all joint states, those on larger ones a junction tree.
+Either is cached with the model and shared by all queries with the same evidence pattern. Where a
 tree is too expensive, `auto` answers.
 
 Reference: HOJ-I4, LIU-M4.
@@ -58,22 +58,30 @@ def query(
 
     Parameters
     ----------
-    model : a `FactorGraph`, a path, or what `as_model` takes. A model of another library is
-        converted at every call; convert it once where there are many questions.
-    variables : the variables asked for, by name or number; by default all that are not in
-        `evidence`.
-    joint : variables whose joint distribution is asked for, in place of `variables`.
-    evidence : observed states, by name or number.
-    likelihood : virtual evidence: of a variable, the probability of what was seen given each of its
-        states, up to a factor; in the order of the states, or by their names.
-    observed_marginals : Jeffrey's rule: the distribution that a variable shall have afterwards.
-        Of all distributions with these marginals the answer is that of the least divergence from
-        the model.
-    method : "auto" for an exact answer where it is affordable, "exact" (or "jt") to insist on one,
-        or the text of any inference method.
-    budget : limits as a `Budget`, in place of the next two.
-    seconds, memory : most seconds, and most memory in bytes or as a text such as "2GB".
-    progress : True for a bar, or a function that is told; exact answers are mostly there before.
+    model
+        A `FactorGraph`, a path, or what `as_model` takes. A model of another library is converted
+        at every call; convert it once where there are many questions.
+    variables : Sequence[Variable] or Variable, optional
+        The variables asked for, by name or number; by default all that are not in `evidence`.
+    joint : Sequence[Variable], optional
+        Variables whose joint distribution is computed, instead of `variables`.
+    evidence : Mapping[Any, Any], optional
+        Observed states, by name or number.
+    likelihood : Mapping[Any, Any], optional
+        Virtual evidence: of a variable, the probability of what was seen given each of its states,
+        up to a factor; in the order of the states, or by their names.
+    observed_marginals : Mapping[Any, Any], optional
+        Jeffrey's rule: the distribution that a variable shall have afterwards. Of all distributions
+        with these marginals the answer is that of the least divergence from the model.
+    method : str or Method, default "auto"
+        "auto" for an exact answer where it is affordable, "exact" (or "jt") to insist on one, or
+        the text of any inference method.
+    budget : Budget, optional
+        Limits as a `Budget`, in place of the next two.
+    seconds, memory
+        Time limit, and memory limit in bytes or as a string such as "2GB".
+    progress : ProgressOption, optional
+        True for a bar, or a progress callback; exact results are usually faster.
 
     >>> import kikuchi as kk
     >>> asia = kk.example("asia")
@@ -90,7 +98,7 @@ def query(
     known = given(graph, evidence, likelihood, observed_marginals)
     if joint is not None:
         if variables is not None:
-            raise ModelError("ask for `variables` or for a `joint`, not for both")
+            raise ModelError("request either `variables` or a `joint`, not both")
         together = asked_variables(graph, joint, "joint")
         if not together:
             raise ModelError("joint: name at least one variable")
@@ -114,7 +122,7 @@ class _Question(NamedTuple):
 
     @property
     def names(self) -> tuple[str, ...]:
-        """Names of the variables that are asked for."""
+        """Names of the queried variables."""
         return tuple(self.graph.label(v) for v in self.asked)
 
     @property
@@ -124,11 +132,11 @@ class _Question(NamedTuple):
 
     @property
     def drawn(self) -> dict[str, Any]:
-        """What a picture of the answer needs besides its probabilities."""
+        """Return what a figure of the result needs besides its probabilities."""
         return {"graph": self.graph, "observed": dict(self.known.states)}
 
     def facts(self, log_z: float, warnings: tuple[str, ...]) -> dict[str, Any]:
-        """What there is to say of an exact answer."""
+        """Return the attributes of an exact result."""
         log_evidence = None if self.known.marginals else log_z
         told: dict[str, Any] = {"converged": not warnings, "warnings": warnings}
         return {"method": "jt", "log_evidence": log_evidence, **told}
@@ -216,7 +224,7 @@ class _ExactRow(NamedTuple):
 def _exact_row(q: _Question, together: tuple[int, ...]) -> _ExactRow | None:
     """An exact answer, or None where the method is another one or the tree costs too much.
 
-    The tree is insisted upon if the method is; its own errors then say what it lacks.
+    The tree is required if the method is given explicitly; it then raises its own errors.
     """
     graph, known, method, clock, asked = q.graph, q.known, q.method, q.clock, set(q.asked)
     if not isinstance(method, str) or method not in EXACT:
@@ -320,8 +328,8 @@ def _inferred(
     beliefs = infer(part, method, evidence=observed, budget=rest_of(clock), progress=progress)
     if beliefs.max_product:
         raise KikuchiError(
-            f"{beliefs.method} gives max-marginals, which are no probabilities of states; ask "
-            "`most_probable` for the best state, or query with mode=sum"
+            f"{beliefs.method} gives max-marginals, which are not probabilities of states; call "
+            f"`most_probable` for the best state, or query with mode=sum"
         )
     return beliefs, numbers
 

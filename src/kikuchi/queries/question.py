@@ -18,7 +18,7 @@ Weights = Mapping[Any, Any]
 
 @dataclass(frozen=True)
 class Given:
-    """What is known: observed states, likelihoods and observed marginals, by variable number.
+    """Given information: observed states, likelihoods and observed marginals, by variable number.
 
     An observed marginal with all its mass on one state is among the `states`; `certain` names the
     variables with such a marginal.
@@ -77,7 +77,7 @@ def given(
 
 
 def _pairs(given: Any, what: str, example: str) -> Iterable[tuple[Any, Any]]:
-    """Variables and what is said of each."""
+    """Return the variables and the information given for each."""
     if given is None:
         return ()
     if not isinstance(given, Mapping):
@@ -137,12 +137,12 @@ def _apart(graph: FactorGraph, *kinds: Iterable[int]) -> None:
 
 
 def asked_variables(graph: FactorGraph, variables: Any, what: str) -> list[int]:
-    """Numbers of the variables that are asked for, in order, none twice."""
+    """Return the numbers of the queried variables, in order and without repetition."""
     single = isinstance(variables, str) or not isinstance(variables, Iterable)
     named = [variables] if single else list(variables)
     chosen = [variable_number(graph, v) for v in named]
     if len(set(chosen)) != len(chosen):
-        raise ModelError(f"{what}: a variable is asked twice in {named}")
+        raise ModelError(f"{what}: a variable is repeated in {named}")
     return chosen
 
 

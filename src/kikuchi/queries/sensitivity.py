@@ -1,8 +1,8 @@
-"""What an answer depends on: sensitivity to entries of tables, and which test to do next."""
+"""Sensitivity of results to entries of tables, and the choice of the next test."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Unpack
 
@@ -30,6 +30,7 @@ from kikuchi.queries.question import (
 )
 
 _SHOWN = 10
+_ROUNDING = 1e-15  # of a logarithm, relative to one more than its size
 _WIDE = 300.0  # range of a log-table: beliefs in its smallest entries are still exact
 
 
@@ -111,18 +112,22 @@ def sensitivity(
     tables: Sequence[Variable] | None = None,
     **within: Unpack[RunLimits],
 ) -> Sensitivity:
-    """How P(target = state | evidence) changes with each entry of the tables, exactly.
+    """Return the exact change of P(target = state | evidence) with each entry of the tables.
 
     P(q, e) and P(e) are linear in an entry t, so that dP(q | e)/dt = P(q | e) (P(x | q, e) -
     P(x | e)) / t with x the states that the entry is about.
 
     Parameters
     ----------
-    model, evidence : as in `query`.
-    target, state : the answer whose sensitivity is asked.
-    tables : in directed models the variables whose conditional tables are looked at, else numbers
-        of factors; all by default.
-    budget, seconds, memory : limits of the run: a budget, or seconds and memory.
+    model, evidence
+        As in `query`.
+    target, state
+        The result whose sensitivity is computed.
+    tables : Sequence[Variable], optional
+        In directed models the variables whose conditional tables are looked at, else numbers of
+        factors; all by default.
+    budget, seconds, memory
+        Limits of the run: a budget, or seconds and memory.
 
     >>> import kikuchi as kk
     >>> found = kk.sensitivity(kk.example("asia"), "lung", "yes", {"xray": "yes"}, tables=["xray"])
@@ -228,6 +233,21 @@ def _with_row(graph: FactorGraph, a: int, raw: Array) -> Array:
 # ---------------------------------------------------------------------- information
 
 
+class InformationGain(dict[str, float]):
+    """The gain in nats of each variable by its name, the largest first; a table in notebooks.
+
+    `target` is the name of the variable that one wants to know.
+    """
+
+    def __init__(self, gains: Iterable[tuple[str, float]] = (), *, target: str = "") -> None:
+        super().__init__(gains)
+        self.target = target
+
+    def _repr_html_(self) -> str:
+        facts = [(name, f"{gain:.6g}") for name, gain in self.items()]
+        return html_facts(f"Information about {self.target}", facts, "mutual information in nats")
+
+
 @named_limits
 def information_gain(
     model: Any,
@@ -236,7 +256,7 @@ def information_gain(
     *,
     candidates: Sequence[Variable] | None = None,
     **within: Unpack[RunLimits],
-) -> dict[str, float]:
+) -> InformationGain:
     """Mutual information of the target with each unobserved variable given evidence, in nats.
 
     It is what a test of the variable is expected to take off the entropy of the target; the most
@@ -244,10 +264,14 @@ def information_gain(
 
     Parameters
     ----------
-    model, evidence : as in `query`.
-    target : the variable that one wants to know.
-    candidates : variables that could be observed; all others by default.
-    budget, seconds, memory : limits of the run: a budget, or seconds and memory.
+    model, evidence
+        As in `query`.
+    target : Variable
+        The variable that one wants to know.
+    candidates : Sequence[Variable], optional
+        Variables that could be observed; all others by default.
+    budget, seconds, memory
+        Limits of the run: a budget, or seconds and memory.
 
     >>> import kikuchi as kk
     >>> gain = kk.information_gain(kk.example("asia"), "lung", {"dysp": "yes"})
@@ -285,7 +309,7 @@ def information_gain(
         else:
             gains[v] = 0.0  # a single state
     ordered = sorted(gains.items(), key=lambda pair: (-pair[1], pair[0]))
-    return {graph.label(v): value for v, value in ordered}
+    return InformationGain(((graph.label(v), value) for v, value in ordered), target=graph.label(t))
 
 
 def _mutual_information(log_weights: Array, given: Array) -> float:
@@ -298,8 +322,11 @@ def _mutual_information(log_weights: Array, given: Array) -> float:
     log_w, p = log_weights[inside, None], given[inside]
     log_p = log_of(p)
     log_m = np.logaddexp.reduce(log_w + log_p, axis=0, keepdims=True)
-    ratio = np.where(p > 0.0, log_p - np.where(log_m > -np.inf, log_m, 0.0), 0.0)
-    terms = p * ratio - p + np.exp(log_m)
+    m = np.exp(log_m)
+    log_m = np.where(log_m > -np.inf, log_m, 0.0)
+    ratio = np.where(p > 0.0, log_p - log_m, 0.0)
+    ratio[np.abs(ratio) < _ROUNDING * (1.0 - log_m)] = 0.0  # independent, but for rounding
+    terms = p * ratio - p + m
     near = np.abs(ratio) < 1e-4  # p (r - 1 + exp(-r)) = p r^2 / 2 - p r^3 / 6 + ...
     terms = np.where(near & (p > 0.0), p * ratio**2 * (0.5 - ratio / 6), terms)
     return float((np.exp(log_w) * np.maximum(terms, 0.0)).sum())

@@ -31,13 +31,19 @@ def show(
 
     Parameters
     ----------
-    model : a `FactorGraph`, a path, or what `as_model` takes.
-    evidence : observed states by variable, both by name or number.
-    variables : the variables to draw, with the edges between them; all by default. A picture of
-        more than 100 variables is refused.
-    method : how the beliefs are computed; exact where it is affordable by default.
-    seconds : time limit for the computation.
-    title : text above the picture.
+    model
+        A `FactorGraph`, a path, or what `as_model` takes.
+    evidence : Mapping[Any, Any], optional
+        Observed states by variable, both by name or number.
+    variables : Sequence[Variable], optional
+        The variables to draw, with the edges between them; all by default. A picture of more than
+        100 variables is refused.
+    method : str or Method, default "auto"
+        How the beliefs are computed; exact where it is affordable by default.
+    seconds : float, optional
+        Time limit for the computation.
+    title : str, optional
+        Text above the picture.
 
     >>> import kikuchi as kk
     >>> figure = kk.show(kk.example("asia"), {"xray": "yes"})

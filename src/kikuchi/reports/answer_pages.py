@@ -40,10 +40,14 @@ def answer_page(
 
     Parameters
     ----------
-    answer : its warnings stand first, its table after the pictures, its facts at the end.
-    title, subtitle, python, tiles : as of `Report`.
-    pictures : shown right below the tiles.
-    sections : further sections by title, before the facts.
+    answer : Answer
+        Its warnings stand first, its table after the pictures, its facts at the end.
+    title, subtitle, python, tiles
+        As of `Report`.
+    pictures : Sequence[Item]
+        Shown right below the tiles.
+    sections : Mapping[str, Sequence[Item]], optional
+        Further sections by title, before the facts.
 
     >>> from kikuchi.core.answer import Answer
     >>> class Coin(Answer):

@@ -13,8 +13,8 @@ from kikuchi.graphs.formats.kinds import INTEGER
 
 
 class ScopeLists(NamedTuple):
-    """What a walk over scopes fills: for each factor its first token and the size of its table, and
-    the variables of all factors one after the other; `seen` holds -1 for each variable.
+    """Output of a walk over scopes: the first token and the table size of each factor, and the
+    concatenated variables of all factors; `seen` contains -1 for each variable.
     """
 
     starts: Any

@@ -241,8 +241,8 @@ class PrimalGraph(NamedTuple):
 
 
 class Stop(NamedTuple):
-    """When an elimination ends early: at a clique heavier than `weight` once more than `effort`
-    list entries were read, or when the summed sizes of the cliques pass `cost`.
+    """Criteria to end an elimination early: a clique heavier than `weight` once more than `effort`
+    list entries were read, or a total size of the cliques above `cost`.
     """
 
     weight: int

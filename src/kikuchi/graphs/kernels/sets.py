@@ -92,10 +92,11 @@ def enter(items, at, count, slots):
 
 @planner
 def cut(sets, count, row, roots, slots, marks, pairs):
-    """Add intersections of sets from `row` on with roots that they meet but do not lie in.
+    """Add intersections of sets from `row` on with roots that they overlap but are not contained
+    in.
 
-    The roots are the first sets. Goes on until the sets end, `pairs` were looked at or there may be
-    too little room. Returns the number of sets, and the row to go on with.
+    The roots are the first sets. Stops at the end of the sets, after `pairs` pairs, or when space
+    may run out. Returns the number of sets, and the row to continue with.
     """
     items, at, n_essential = sets.items, sets.at, roots.n_essential
     holders, holder_at = roots.holders.items, roots.holders.at

@@ -54,7 +54,9 @@ class RowState(NamedTuple):
 
 @njit(cache=True, error_model="numpy")
 def _factor_message(g, s, e, width):
-    """What a factor would send along edge `e`, into `s.new`, each row scaled to sum to 1."""
+    """Compute the message of a factor along edge `e` in `s.new`, with each row scaled to sum to
+    1.
+    """
     a = g.edge_factors[e]
     low, high = g.scope_at[a], g.scope_at[a + 1]
     own = g.message_at[e + 1] - g.message_at[e]
