@@ -15,13 +15,19 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from kikuchi.core import numerics
 from kikuchi.core.arrays import Array
 from kikuchi.core.errors import FormatError, ModelError, suggestion
 from kikuchi.core.files import require_room
 from kikuchi.graphs.factor_graph import FactorGraph
-from kikuchi.graphs.formats.directed import ROW_TOLERANCE, child_last, directed_cycle
+from kikuchi.graphs.formats.directed import child_last
 from kikuchi.graphs.formats.layout import first_repeat, too_many
+from kikuchi.graphs.formats.network import (
+    decoded,
+    directed_model,
+    first_tiny,
+    first_wrong_sum,
+    is_decimal,
+)
 from kikuchi.graphs.formats.tokens import SMALLEST_WEIGHT, shown
 from kikuchi.graphs.formats.weights import LOWEST_LOG, weights_of
 
@@ -42,9 +48,6 @@ _PROPERTY = re.compile(r'property\b(?:[^;"{}]++|"[^"]*+")*+;')
 _PROBABILITY = re.compile(rf"probability\b\s*\({_IN_BRACKETS}\)\s*\{{")
 _ROW = re.compile(rf"\({_IN_BRACKETS}\)([^;{{}}()]*+);")
 _TABLE = re.compile(r"(table|default)\b([^;{}()]*+);")
-_NUMBER = re.compile(
-    r"[+-]?(?:[0-9]++\.?[0-9]*+|\.[0-9]++)(?:[eE][+-]?[0-9]++)?", re.ASCII
-).fullmatch
 
 
 def read_bif(path: str, data: bytes) -> FactorGraph:
@@ -62,13 +65,7 @@ def read_bif(path: str, data: bytes) -> FactorGraph:
 
 
 def _decoded(path: str, data: bytes) -> str:
-    require_room(path, _BYTES_PER_LETTER * len(data), "a BIF file of this length")
-    try:
-        text = data.decode("utf-8")
-    except UnicodeDecodeError as error:
-        line = data.count(b"\n", 0, error.start) + 1
-        found = f"found the byte 0x{data[error.start]:02x}"
-        raise FormatError(path, line, found, "expected text in UTF-8") from error
+    text = decoded(path, data, "a BIF file", _BYTES_PER_LETTER)
     if "//" not in text and "/*" not in text:
         return text
     return _COMMENTS.sub(lambda match: _blanked(path, text, match), text)
@@ -289,27 +286,21 @@ class _Reader:
         except ValueError:
             strict = False
         if not strict or not all(0 <= v < np.inf for v in values):
-            bad = [w for w in words if not _NUMBER(w) or not 0 <= float(w) < np.inf]
+            bad = [w for w in words if not is_decimal(w) or not 0 <= float(w) < np.inf]
             if bad:  # none if only a space was not ASCII
                 expected = "a finite number that is not negative"
                 raise self.error(expected, f"found {shown(bad[0])}", match.start(2))
-        if 0.0 in values:
-            self.check_tiny(words, match.start(2))
+        tiny = first_tiny(words, values) if 0.0 in values else None
+        if tiny is not None:
+            found = f"found {shown(tiny)}, which is below the smallest number"
+            raise self.error(f"0 or at least {SMALLEST_WEIGHT}", found, match.start(2))
         return values
 
-    def check_tiny(self, words: list[str], place: int) -> None:
-        """Numbers that are not zero but would be read as zero."""
-        for word in words:
-            if float(word) == 0 and word.lower().partition("e")[0].strip("+-.0"):
-                found = f"found {shown(word)}, which is below the smallest number"
-                raise self.error(f"0 or at least {SMALLEST_WEIGHT}", found, place)
-
     def check_sums(self, rows: Array, places: list[int]) -> None:
-        sums = rows.sum(axis=1)
-        bad = np.flatnonzero(np.abs(sums - 1.0) > ROW_TOLERANCE)
-        if bad.size:
-            k = int(bad[0])
-            raise self.error("a sum of 1", f"found a row with sum {sums[k]:.6g}", places[k])
+        wrong = first_wrong_sum(rows)
+        if wrong is not None:
+            row, total = wrong
+            raise self.error("a sum of 1", f"found a row with sum {total:.6g}", places[row])
 
     def row_text(self, block: _Distribution, row: int) -> str:
         shape = [len(self.states[v]) for v in block.parents]
@@ -326,27 +317,14 @@ class _Reader:
             found = f"found no probability of variable {shown(missing[0])}"
             raise self.error("one for each variable", found)
         scopes = [[*block.parents, block.child] for block in self.distributions]
-        orders = np.array([len(scope) for scope in scopes])
-        flat = np.array([v for scope in scopes for v in scope], dtype=np.uint32)
-        children = np.array([block.child for block in self.distributions], dtype=np.uint32)
-        cycle = directed_cycle(children, flat, orders)
-        if cycle:
+
+        def cyclic(cycle: list[int]) -> FormatError:
             loop = " -> ".join(self.names[v] for v in cycle[:20])
-            raise self.error(
-                "a network without cycles",
-                f"found a cycle of parents: {loop}",
-                self.given[cycle[0]],
-            )
-        return FactorGraph.from_arrays(
-            [len(states) for states in self.states],
-            flat,
-            np.concatenate([[0], np.cumsum(orders)]),
-            numerics.log(np.concatenate([block.table.ravel() for block in self.distributions])),
-            names=self.names,
-            states=self.states,
-            children=children,
-            validate=False,
-        )
+            found = f"found a cycle of parents: {loop}"
+            return self.error("a network without cycles", found, self.given[cycle[0]])
+
+        states = dict(zip(self.names, self.states, strict=True))
+        return directed_model(states, scopes, [b.table for b in self.distributions], cyclic)
 
 
 # ---------------------------------------------------------------------- writing

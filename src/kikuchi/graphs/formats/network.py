@@ -7,7 +7,7 @@ here, with the location in the file.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -22,15 +22,32 @@ from kikuchi.graphs.formats.directed import ROW_TOLERANCE, child_last, directed_
 from kikuchi.graphs.formats.tokens import SMALLEST_WEIGHT
 from kikuchi.graphs.formats.weights import LOWEST_LOG, weights_of
 
-_BYTES_PER_LETTER = 40
-_NUMBER = re.compile(
-    r"[+-]?(?:[0-9]++\.?[0-9]*+|\.[0-9]++)(?:[eE][+-]?[0-9]++)?", re.ASCII
-).fullmatch
+_DECIMAL = re.compile(r"[+-]?(?:[0-9]++\.?[0-9]*+|\.[0-9]++)(?:[eE][+-]?[0-9]++)?", re.ASCII)
 
 
-def decoded(path: str, data: bytes, what: str) -> str:
-    """The text of a file in UTF-8."""
-    require_room(path, _BYTES_PER_LETTER * len(data), f"{what} of this length")
+def is_decimal(word: str) -> bool:
+    """Whether a word is a decimal number; `nan`, `inf` and digits of other scripts are not."""
+    return _DECIMAL.fullmatch(word) is not None
+
+
+def first_tiny(words: Sequence[str], values: Sequence[float]) -> str | None:
+    """Return the first word that is not zero but was read as zero; None if there is none."""
+    for word, value in zip(words, values, strict=True):
+        if value == 0 and word.lower().partition("e")[0].strip("+-.0"):
+            return word
+    return None
+
+
+def first_wrong_sum(rows: Array) -> tuple[int, float] | None:
+    """Return the first row that does not sum to 1, and its sum; None if all do."""
+    sums = rows.sum(axis=1)
+    wrong = np.flatnonzero(np.abs(sums - 1.0) > ROW_TOLERANCE)
+    return (int(wrong[0]), float(sums[int(wrong[0])])) if wrong.size else None
+
+
+def decoded(path: str, data: bytes, what: str, bytes_per_letter: int = 40) -> str:
+    """The text of a file in UTF-8; names, numbers and tables take memory for each letter."""
+    require_room(path, bytes_per_letter * len(data), f"{what} of this length")
     try:
         return data.decode("utf-8")
     except UnicodeDecodeError as error:
@@ -47,6 +64,35 @@ class NetworkTable:
     parents: list[str]
     numbers: Array | None
     line: int | None
+
+
+def directed_model(
+    states: Mapping[str, Sequence[str]],
+    scopes: Sequence[Sequence[int]],
+    tables: Sequence[Array],
+    cyclic: Callable[[list[int]], FormatError],
+) -> FactorGraph:
+    """Return the model of checked tables: factors in the order of the file, the child of each last.
+
+    `states` are those of each variable by name; `cyclic` makes the error for arrows that form a
+    cycle from its variables.
+    """
+    orders = np.array([len(scope) for scope in scopes], dtype=np.int64)
+    flat = np.array([v for scope in scopes for v in scope], dtype=np.uint32)
+    children = np.array([scope[-1] for scope in scopes], dtype=np.uint32)
+    cycle = directed_cycle(children, flat, orders)
+    if cycle:
+        raise cyclic(cycle)
+    return FactorGraph.from_arrays(
+        [len(group) for group in states.values()],
+        flat,
+        np.concatenate([[0], np.cumsum(orders)]),
+        numerics.log(np.concatenate([table.ravel() for table in tables])),
+        names=list(states),
+        states=list(states.values()),
+        children=children,
+        validate=False,
+    )
 
 
 class NetworkReader:
@@ -74,15 +120,15 @@ class NetworkReader:
     def numbers(self, words: Sequence[str], line: int | None = None) -> Array:
         """Words as probabilities."""
         for word in words:
-            if not _NUMBER(word):
+            if not is_decimal(word):
                 raise self.error(line, f"found '{word[:40]}'", "expected a probability")
         values = np.array([float(word) for word in words])
         bad = np.flatnonzero(~((values >= 0) & (values <= 1 + ROW_TOLERANCE)))
         if bad.size:
             raise self.error(line, f"found {words[int(bad[0])]}", "expected a probability in 0..1")
-        for k in np.flatnonzero(values == 0).tolist():
-            if words[k].lower().partition("e")[0].strip("+-.0"):
-                raise self.error(line, f"found {words[k][:40]}", SMALLEST_WEIGHT)
+        tiny = first_tiny(words, values.tolist()) if 0.0 in values else None
+        if tiny is not None:
+            raise self.error(line, f"found {tiny[:40]}", SMALLEST_WEIGHT)
         return values
 
     def table(
@@ -101,25 +147,15 @@ class NetworkReader:
         if missing:
             raise self.error(None, f"variable '{missing[0]}' has no table", "expected one")
         factors = [self._factor(self._known(table)) for table in self.tables.values()]
-        names = list(self.states)
-        number = {name: v for v, name in enumerate(names)}
-        scopes = np.array([number[v] for scope, _ in factors for v in scope], dtype=np.uint32)
-        orders = np.array([len(scope) for scope, _ in factors], dtype=np.int64)
-        children = np.array([number[scope[-1]] for scope, _ in factors], dtype=np.uint32)
-        cycle = directed_cycle(children, scopes, orders)
-        if cycle:
+        number = {name: v for v, name in enumerate(self.states)}
+        scopes = [[number[name] for name in scope] for scope, _ in factors]
+
+        def cyclic(cycle: list[int]) -> FormatError:
+            names = list(self.states)
             circle = " -> ".join(names[v] for v in cycle)
-            raise self.error(None, f"the arrows form a cycle: {circle}", "expected none")
-        return FactorGraph.from_arrays(
-            [len(group) for group in self.states.values()],
-            scopes,
-            np.concatenate([[0], np.cumsum(orders)]),
-            np.concatenate([numerics.log(table) for _, table in factors]),
-            names=names,
-            states=list(self.states.values()),
-            children=children,
-            validate=False,
-        )
+            return self.error(None, f"the arrows form a cycle: {circle}", "expected none")
+
+        return directed_model(self.states, scopes, [table for _, table in factors], cyclic)
 
     def _known(self, table: NetworkTable) -> NetworkTable:
         scope = [*table.parents, table.child]
@@ -146,13 +182,11 @@ class NetworkReader:
                 f"the table of '{table.child}' has {len(table.numbers)} numbers",
                 f"expected {size:.0f}",
             )
-        sums = table.numbers.reshape(-1, shape[-1]).sum(axis=1)
-        wrong = np.flatnonzero(np.abs(sums - 1.0) > ROW_TOLERANCE)
-        if wrong.size:
+        wrong = first_wrong_sum(table.numbers.reshape(-1, shape[-1]))
+        if wrong is not None:
             raise self.error(
                 table.line,
-                f"row {int(wrong[0])} of the table of '{table.child}' sums to "
-                f"{sums[int(wrong[0])]:.6g}",
+                f"row {wrong[0]} of the table of '{table.child}' sums to {wrong[1]:.6g}",
                 "expected 1",
             )
         return scope, table.numbers
