@@ -348,7 +348,7 @@ def test_no_rows_and_a_negative_tol_are_refused() -> None:
         train(start(), np.zeros((0, 1)), MeanRule())
     with pytest.raises(MethodError, match="tol must be at least 0"):
         train(start(), ROWS, MeanRule(), tol=-1.0)
-    with pytest.raises(MethodError, match="patience must be a whole number of at least 1"):
+    with pytest.raises(MethodError, match="patience must be an integer of at least 1"):
         Validation(ROWS, patience=0)
 
 
