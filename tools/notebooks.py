@@ -21,7 +21,7 @@ ROOT = Path(__file__).resolve().parents[1]
 FOLDER = ROOT / "docs" / "notebooks"
 SECONDS = 300
 TOLERANCE = 0.05
-_NOTICE = "kikuchi: compiling "
+_NOTICES = ("kikuchi: compiling ", "kikuchi: loading ")
 
 
 def paths() -> list[Path]:
@@ -84,10 +84,10 @@ def _joined(outputs: list[Any]) -> list[Any]:
 
 
 def _is_notice(output: Any) -> bool:
-    """Whether an output only announces a compilation, which depends on what the disk keeps."""
+    """Whether an output only announces a wait, which depends on the cache and the machine."""
     if output.output_type != "stream" or output.name != "stderr":
         return False
-    return all(line.startswith(_NOTICE) for line in output.text.splitlines())
+    return all(line.startswith(_NOTICES) for line in output.text.splitlines())
 
 
 def _plain(output: Any) -> Any:

@@ -385,7 +385,7 @@ def test_time_limit_progress_and_plot(capsys) -> None:
 def test_other_optimisers_work_by_name() -> None:
     rbm = fitted(solver="adam:b1=0.8", learning_rate=0.02, schedule="cosine")
     assert rbm.score(ROWS) > -3.0
-    with pytest.raises(MethodError, match="momentum belongs to optimiser sgd"):
+    with pytest.raises(MethodError, match="momentum belongs to solver sgd"):
         fitted(solver="adam", momentum=0.5)
 
 

@@ -269,7 +269,7 @@ def test_sequences_may_have_gaps(name: str, tmp_path: Path) -> None:
 def test_columns_of_a_network_are_found_by_their_names(tmp_path: Path) -> None:
     columns = {"left": NUMBERS[:, 0], "goal": NUMBERS[:, 0] * 2, "right": NUMBERS[:, 1]}
     data, model = write_columns(tmp_path / "a.csv", columns), str(tmp_path / "m.safetensors")
-    options = ("--n-components", "1", "--n-init", "1", "--steps", "3")
+    options = ("--hidden-layer-sizes", "1", "--n-init", "1", "--max-iter", "3")
     run("fit", "bayesnn", data, "--target", "goal", "-o", model, *options)
     turned = write_columns(tmp_path / "b.csv", dict(reversed(columns.items())))
     bare = tmp_path / "c.csv"

@@ -423,12 +423,25 @@ def test_an_exact_answer_that_is_insisted_upon_is_refused_with_its_price() -> No
     np.testing.assert_allclose(exact["0"].values_array, kk.infer(grid, "jt")[0], atol=1e-12)
 
 
+def test_independent_variables_give_no_information() -> None:
+    """Rounding gave 5e-34 nats."""
+    gain = kk.information_gain(ASIA, "lung")
+    assert gain["asia"] == gain["tub"] == 0.0
+    assert all(value > 0.0 for name, value in gain.items() if name not in ("asia", "tub"))
+
+
 def test_models_fits_and_bounds_show_themselves_in_notebooks() -> None:
     assert "smoke" in ASIA._repr_html_() and "states: no, yes" in ASIA._repr_html_()
     bounds = kk.brackets.LogZBounds(lower=1.0, upper=3.0, lower_method="mf", upper_method="trw")
     assert "at most" in bounds._repr_html_() and "2 nats" in bounds._repr_html_()
     fit = kk.learning.PseudoLikelihood().fit(kk.FactorGraph([2], [((0,), [1, 1])]), [[1], [1], [0]])
     assert "pseudo" in fit._repr_html_()
+    assert "<th>width</th><td>2</td>" in kk.plan(ASIA)._repr_html_()
+    gain = kk.information_gain(ASIA, "lung")
+    assert "Information about lung" in gain._repr_html_() and "smoke" in gain._repr_html_()
+    rows = kk.Data.of({"a": ["x", None, "<y>"], "b": ["0", "1", "0"]})._repr_html_()
+    assert "<tr><th>a</th><th>b</th></tr>" in rows and "1 cells missing" in rows
+    assert "<tr><td></td><td>1</td></tr><tr><td>&lt;y&gt;</td><td>0</td></tr>" in rows
     again = pickle.loads(pickle.dumps((ASIA, bounds, fit)))
     assert again[0] == ASIA and repr(again[2]) == repr(fit)
 

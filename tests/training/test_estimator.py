@@ -18,6 +18,7 @@ from sklearn.base import clone
 
 from kikuchi.beliefnets import SigmoidBeliefNetwork
 from kikuchi.boltzmann import RBM, BoltzmannMachine, RateCodedRBM
+from kikuchi.core.errors import DataError
 from kikuchi.ica import BayesianICA, InfomaxICA, MeanFieldICA
 from kikuchi.temporal import HMM
 
@@ -31,6 +32,13 @@ def test_help_lists_every_option_with_its_meaning_and_default(estimator: type) -
     for field in dataclasses.fields(estimator):
         (line,) = [words for words in document.splitlines() if words.startswith(f"{field.name} : ")]
         assert field.metadata["help"] in line and f"Default: {field.default!r}." in line
+
+
+@pytest.mark.parametrize("estimator", [RBM, SigmoidBeliefNetwork, InfomaxICA, MeanFieldICA])
+def test_words_in_place_of_numbers_are_refused_with_a_way_out(estimator: type) -> None:
+    words = [["red", "1"], ["blue", "2"], ["red", "3"]]
+    with pytest.raises(DataError, match=r"takes numbers, 'red' is none.*OneHotEncoder"):
+        estimator().fit(words)
 
 
 def test_options_that_are_tuples_come_back_as_tuples(tmp_path: Path) -> None:

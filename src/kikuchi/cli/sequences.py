@@ -94,6 +94,7 @@ class SequenceOptions:
         for name in [*wanted, *taken]:
             if names.index(name) in table.texts:
                 _refuse_text(source, table, names, name)
+        _refuse_infinite(source, values, pick)
         return _Read(
             values[:, pick],
             wanted,
@@ -191,6 +192,18 @@ def _are_years(column: Array) -> bool:
 
     whole = np.isfinite(column).all() and (column == np.round(column)).all()
     return bool(whole and ((column >= 1000) & (column < 3000)).all())
+
+
+def _refuse_infinite(source: str, values: Array, columns: list[int]) -> None:
+    import numpy as np
+
+    found = np.argwhere(np.isinf(values[:, columns]))
+    if len(found):
+        row, place = (int(k) for k in found[0])
+        raise DataError(
+            f"{source}: row {row + 1}, column {columns[place] + 1} is infinite; write a number, or "
+            "leave the cell empty"
+        )
 
 
 def _numbered(count: int) -> list[str]:

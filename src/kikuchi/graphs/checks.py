@@ -35,7 +35,10 @@ def part_of_factor(offsets: NDArray[Any], factor: Any) -> slice:
     last = len(offsets) - 2
     if isinstance(factor, int | np.integer) and 0 <= factor <= last:
         return slice(offsets[factor], offsets[factor + 1])
-    raise ModelError(f"there is no factor {factor!r}; the model has factors 0..{last}")
+    known = f"the model has factors 0..{last}"
+    if isinstance(factor, str):
+        known += f"; in directed models graph.cpt({factor!r}) is the table of a variable"
+    raise ModelError(f"there is no factor {factor!r}; {known}")
 
 
 def as_cardinalities(cardinalities: ArrayLike) -> U4:

@@ -9,7 +9,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
 from kikuchi.core.arrays import U4, Array, Ints
 from kikuchi.core.errors import EvidenceError, ModelError
@@ -212,19 +212,18 @@ class FactorGraph:
             raise ModelError(f"the constant factor must be positive and finite, got {log_constant}")
         if validate:
             check_tables(log_tables, table_offsets)
+        labels, words = as_names(names, len(cards)), as_states(states, cards)
         fields: dict[str, Any] = {
             "cardinalities": cards,
             "scopes": scopes,
             "scope_offsets": scope_offsets,
             "log_tables": log_tables,
             "table_offsets": table_offsets,
-            "names": as_names(names, len(cards)),
-            "states": as_states(states, cards),
+            "names": labels,
+            "states": None if words is None else StateNames(words, labels),
             "_children": children,
             "log_constant": log_constant,
         }
-        if fields["states"] is not None:
-            fields["states"] = StateNames(fields["states"], fields["names"])
         if children is not None:
             check_children(children, len(cards), scopes, scope_offsets)
         for name, value in fields.items():
@@ -452,9 +451,6 @@ class FactorGraph:
         found: U4 = import_module("kikuchi.graphs.shapes").primal_pairs(self)
         return found
 
-    def _scope_rows(self, orders: NDArray[Any], order: int) -> U4:
-        return scope_rows(self.scopes, self.scope_offsets, orders, order)
-
     # ------------------------------------------------------------------ values
 
     def log_score(self, states: ArrayLike) -> Any:
@@ -476,7 +472,7 @@ class FactorGraph:
         orders = np.diff(self.scope_offsets)
         for order in np.unique(orders):
             chosen = np.flatnonzero(orders == order)
-            rows = self._scope_rows(orders, int(order))
+            rows = scope_rows(self.scopes, self.scope_offsets, orders, int(order))
             index = np.zeros((len(x), len(rows)), dtype=np.int64)
             for k in range(int(order)):
                 column = rows[:, k]

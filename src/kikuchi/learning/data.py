@@ -19,6 +19,7 @@ from numpy.typing import ArrayLike, NDArray
 from kikuchi.core.arrays import Array, Ints
 from kikuchi.core.errors import DataError
 from kikuchi.core.tables import is_missing
+from kikuchi.core.text import html_text
 from kikuchi.graphs.cells import BadCellError, column_variables, states_of
 from kikuchi.graphs.factor_graph import FactorGraph
 from kikuchi.learning.real_numbers import (
@@ -34,6 +35,7 @@ from kikuchi.learning.real_numbers import (
 _WHOLE = re.compile(r"\+?\d+(\.0*)?")  # also as tables with gaps are written by pandas: 1.0
 _MOST_STATES = 10**6  # of a column; a larger number is an identifier and no state
 _MOST_STATES_TOGETHER = 10**7
+_ROWS_SHOWN, _COLUMNS_SHOWN = 5, 20  # in notebooks
 
 
 @dataclass(frozen=True, eq=False)
@@ -236,6 +238,23 @@ class Data:
     def __repr__(self) -> str:
         missing = int(np.count_nonzero(self.states < 0))
         return f"Data({self.n_rows} rows, {self.n_variables} variables, {missing} cells missing)"
+
+    def _repr_html_(self) -> str:
+        """The first rows, with the names of variables and states."""
+        names = self.names or tuple(map(str, range(self.n_variables)))
+        head = "".join(f"<th>{html_text(name)}</th>" for name in names[:_COLUMNS_SHOWN])
+        body = []
+        for row in self.states[:_ROWS_SHOWN].tolist():
+            cells = [self._word(v, state) for v, state in enumerate(row[:_COLUMNS_SHOWN])]
+            body.append("<tr>" + "".join(f"<td>{html_text(c)}</td>" for c in cells) + "</tr>")
+        table = f"<table><thead><tr>{head}</tr></thead><tbody>{''.join(body)}</tbody></table>"
+        return f"<p><b>{html_text(repr(self))}</b></p>{table}"
+
+    def _word(self, variable: int, state: int) -> str:
+        """A cell as it was given; nothing where it is missing."""
+        if state < 0:
+            return ""
+        return str(state) if self.state_names is None else self.state_names[variable][state]
 
 
 def merged_rows(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Unpack
 
@@ -30,6 +30,7 @@ from kikuchi.queries.question import (
 )
 
 _SHOWN = 10
+_ROUNDING = 1e-15  # of a logarithm, relative to one more than its size
 _WIDE = 300.0  # range of a log-table: beliefs in its smallest entries are still exact
 
 
@@ -232,6 +233,21 @@ def _with_row(graph: FactorGraph, a: int, raw: Array) -> Array:
 # ---------------------------------------------------------------------- information
 
 
+class InformationGain(dict[str, float]):
+    """The gain in nats of each variable by its name, the largest first; a table in notebooks.
+
+    `target` is the name of the variable that one wants to know.
+    """
+
+    def __init__(self, gains: Iterable[tuple[str, float]] = (), *, target: str = "") -> None:
+        super().__init__(gains)
+        self.target = target
+
+    def _repr_html_(self) -> str:
+        facts = [(name, f"{gain:.6g}") for name, gain in self.items()]
+        return html_facts(f"Information about {self.target}", facts, "mutual information in nats")
+
+
 @named_limits
 def information_gain(
     model: Any,
@@ -240,7 +256,7 @@ def information_gain(
     *,
     candidates: Sequence[Variable] | None = None,
     **within: Unpack[RunLimits],
-) -> dict[str, float]:
+) -> InformationGain:
     """Mutual information of the target with each unobserved variable given evidence, in nats.
 
     It is what a test of the variable is expected to take off the entropy of the target; the most
@@ -293,7 +309,7 @@ def information_gain(
         else:
             gains[v] = 0.0  # a single state
     ordered = sorted(gains.items(), key=lambda pair: (-pair[1], pair[0]))
-    return {graph.label(v): value for v, value in ordered}
+    return InformationGain(((graph.label(v), value) for v, value in ordered), target=graph.label(t))
 
 
 def _mutual_information(log_weights: Array, given: Array) -> float:
@@ -306,8 +322,11 @@ def _mutual_information(log_weights: Array, given: Array) -> float:
     log_w, p = log_weights[inside, None], given[inside]
     log_p = log_of(p)
     log_m = np.logaddexp.reduce(log_w + log_p, axis=0, keepdims=True)
-    ratio = np.where(p > 0.0, log_p - np.where(log_m > -np.inf, log_m, 0.0), 0.0)
-    terms = p * ratio - p + np.exp(log_m)
+    m = np.exp(log_m)
+    log_m = np.where(log_m > -np.inf, log_m, 0.0)
+    ratio = np.where(p > 0.0, log_p - log_m, 0.0)
+    ratio[np.abs(ratio) < _ROUNDING * (1.0 - log_m)] = 0.0  # independent, but for rounding
+    terms = p * ratio - p + m
     near = np.abs(ratio) < 1e-4  # p (r - 1 + exp(-r)) = p r^2 / 2 - p r^3 / 6 + ...
     terms = np.where(near & (p > 0.0), p * ratio**2 * (0.5 - ratio / 6), terms)
     return float((np.exp(log_w) * np.maximum(terms, 0.0)).sum())

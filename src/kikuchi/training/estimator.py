@@ -102,7 +102,15 @@ def validate_data(estimator: Any, X: Any, *arguments: Any, **options: Any) -> An
     Fortran-ordered data, such as those of data frames, have another order of summation, so that
     equal data would give different results.
     """
-    return validation.validate_data(estimator, X, *arguments, **{"order": "C"} | options)
+    try:
+        return validation.validate_data(estimator, X, *arguments, **{"order": "C"} | options)
+    except ValueError as error:
+        if "could not convert string" not in str(error):
+            raise
+        raise DataError(
+            f"{type(estimator).__name__} takes numbers, {str(error).rpartition(': ')[2]} is none; "
+            "encode words first, for example with sklearn.preprocessing.OneHotEncoder"
+        ) from None
 
 
 OTHER_NAMES = {  # of scikit-learn, hmmlearn and others

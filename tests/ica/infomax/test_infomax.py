@@ -218,7 +218,7 @@ def test_kinds_of_densities_are_chosen():
     assert found.converged_
     assert not found.warnings_
     wrong = InfomaxICA(prior="bimodal", random_state=0).fit(samples)
-    assert any("density='auto'" in warning for warning in wrong.warnings_)
+    assert any("prior='auto'" in warning for warning in wrong.warnings_)
 
 
 def test_fewer_sources_than_sensors():
@@ -388,7 +388,7 @@ def test_bad_data_is_one_clear_line():
     rng = np.random.default_rng(0)
     with pytest.raises(DataError, match="fewer samples than sensors"):
         InfomaxICA().fit(rng.standard_normal((4, 9)))
-    with pytest.raises(DataError, match="n_sources to 2 or fewer"):
+    with pytest.raises(DataError, match="n_components to 2 or fewer"):
         InfomaxICA().fit(rng.standard_normal((50, 2)) @ rng.standard_normal((2, 3)))
     with pytest.raises(DataError, match="sensor 1 never changes; remove it"):
         InfomaxICA().fit(np.stack([rng.standard_normal(9), np.full(9, 0.1)], axis=1))

@@ -19,6 +19,7 @@ import numpy as np
 from kikuchi.core.arrays import Array, Ints
 from kikuchi.core.budget import Budget, Clock, format_bytes
 from kikuchi.core.errors import BudgetError
+from kikuchi.core.labelled import html_facts
 from kikuchi.core.log import logger
 from kikuchi.engines.trees import shape
 from kikuchi.engines.trees.kernels import program as programs
@@ -278,6 +279,16 @@ class TreePlan:
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self})"
+
+    def _repr_html_(self) -> str:
+        about = "" if self.complete else "at least "
+        facts = [
+            ("width", f"{about}{self.width}"),
+            ("largest clique", f"{about}{_number(self.largest_clique)} states"),
+            ("memory", f"{about}{format_bytes(self.bytes)}"),
+            ("multiply-adds", f"{about}{self.operations:.2g}"),
+        ]
+        return html_facts("Junction tree", facts)
 
     def describe(self) -> str:
         """The plan in several lines, for people."""
