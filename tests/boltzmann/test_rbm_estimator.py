@@ -399,7 +399,7 @@ def test_other_optimisers_work_by_name() -> None:
         ({"learner": "pcd:kk=1"}, ROWS, "no option 'kk'"),
         ({"visible": "ternary"}, ROWS, "no kind of units"),
         ({"visible": "binomial:replicas=2", "limits": "strict"}, ROWS * 3, r"outside \[0, 2\]"),
-        ({"random_state": -1}, ROWS, "the seed must be a whole number"),
+        ({"random_state": -1}, ROWS, "the seed must be a non-negative integer"),
         ({"max_iter": 0}, ROWS, "max_iter"),
         ({"learning_rate": 0.0}, ROWS, "learning_rate"),
     ],

@@ -58,7 +58,7 @@ def test_seeds_give_the_same_numbers() -> None:
 
 @pytest.mark.parametrize("seed", [-1, 1.5, "seven"])
 def test_bad_seeds_are_refused(seed: object) -> None:
-    with pytest.raises(errors.KikuchiError, match="seed must be a whole number >= 0, got"):
+    with pytest.raises(errors.KikuchiError, match="seed must be a non-negative integer, got"):
         generator(seed)  # type: ignore[arg-type]
 
 

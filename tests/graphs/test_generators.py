@@ -211,16 +211,16 @@ def test_scopes_are_uniform_over_ordered_sets() -> None:
 BAD: list[tuple[Callable[[], object], str]] = [
     (lambda: kk.grid(0, 3), "rows must be an integer of at least 1, got 0"),
     (lambda: kk.grid(3, -1), "cols must be"),
-    (lambda: kk.grid(3.5, 2), "rows must be a whole number"),  # type: ignore[arg-type]
-    (lambda: kk.grid("3", 2), "rows must be a whole number"),  # type: ignore[arg-type]
-    (lambda: kk.grid(True, 2), "rows must be a whole number"),
+    (lambda: kk.grid(3.5, 2), "rows must be an integer"),  # type: ignore[arg-type]
+    (lambda: kk.grid("3", 2), "rows must be an integer"),  # type: ignore[arg-type]
+    (lambda: kk.grid(True, 2), "rows must be an integer"),
     (lambda: kk.grid(2, 5, periodic=True), "at least 3 rows and 3 columns, got 2 x 5"),
     (lambda: kk.grid(2, 2, states=1), "states must be"),
     (lambda: kk.grid(2, 2, coupling=-1.0), "coupling is a standard deviation"),
     (lambda: kk.grid(2, 2, field=float("nan")), "field is a standard deviation"),
     (lambda: kk.grid(2, 2, field=float("inf")), "field is a standard deviation"),
     (lambda: kk.grid(2, 2, coupling="x"), "coupling must be a number"),  # type: ignore[arg-type]
-    (lambda: kk.grid(2, 2, seed=-1), "seed must be a whole number"),
+    (lambda: kk.grid(2, 2, seed=-1), "seed must be a non-negative integer"),
     (lambda: kk.generate.complete(0), "n must be"),
     (lambda: kk.generate.random_graph(5, 1.5), "p must be a probability"),
     (lambda: kk.generate.random_graph(5, float("nan")), "p must be a probability"),
