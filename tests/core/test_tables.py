@@ -49,7 +49,7 @@ def test_arrays(tmp_path: Path) -> None:
     assert found.others["labels"].tolist() == [1, 0]
     np.savez(tmp_path / "c.npz", anything=np.eye(3))
     assert read_table(tmp_path / "c.npz").values.shape == (3, 3)
-    with pytest.raises(DataError, match="name the array 'rows'"):
+    with pytest.raises(DataError, match="there must be an array 'rows'"):
         read_table(tmp_path / "b.npz", arrays=("rows",))
 
 

@@ -149,7 +149,7 @@ def test_bad_shapes_are_told(tmp_path: Path) -> None:
         digits(str(tmp_path / "none.csv"))
     place = tmp_path / "b.npz"
     np.savez(place, pictures=np.zeros((2, 4)), names=["a", "b"])
-    with pytest.raises(DataError, match="name the array 'images'"):
+    with pytest.raises(DataError, match="there must be an array 'images'"):
         digits(str(place))
     np.savez(place, images=np.zeros((2, 4)), labels=[1.5, 2])
     with pytest.raises(DataError, match="whole numbers"):

@@ -73,7 +73,7 @@ def test_broken_arrays(tmp_path):
     with pytest.raises(DataError, match="cannot be read"):
         read_recording(place)
     np.savez(place, one=some(), two=some())
-    with pytest.raises(DataError, match="name the array 'data'"):
+    with pytest.raises(DataError, match="there must be an array 'data'"):
         read_recording(place)
     np.savez(place, data=np.array(["a", "b"]))
     with pytest.raises(DataError, match="must be numbers"):
