@@ -104,7 +104,7 @@ def test_usage_errors(words: list[str]) -> None:
 
 def test_outputs_are_checked_before_the_work(tmp_path: Path) -> None:
     missing = tmp_path / "no" / "folder"
-    for option, name in (("--json", "a.json"), ("--output", "a.csv"), ("--report", "a.html")):
+    for option, name in (("--json", "a.json"), ("--out", "a.csv"), ("--report", "a.html")):
         # The model does not exist either: that the output is named shows the order of the checks.
         line = fails(["infer", "nowhere.uai", option, missing / name], f"cannot write {missing}")
         assert "No such file or directory" in line
@@ -121,7 +121,7 @@ def test_an_output_that_is_a_folder_or_a_device(pair: Path, tmp_path: Path) -> N
 
 
 def test_an_unknown_form_of_output(pair: Path, tmp_path: Path) -> None:
-    fails(["infer", pair, "--output", tmp_path / "out.txt"], ".mar, .csv, .pr")
+    fails(["infer", pair, "--out", tmp_path / "out.txt"], ".mar, .csv, .pr")
     fails(["convert", pair, tmp_path / "out.txt"], ".uai, .fg, .bif")
     fails(["generate", "tree", 5, "--out", tmp_path / "out.csv"], ".uai, .fg, .bif")
 
@@ -131,7 +131,7 @@ def test_outputs_may_not_destroy_the_model_or_each_other(pair: Path, tmp_path: P
     fails(["infer", pair, "--json", pair], "is an input of this command")
     fails(["convert", pair, pair], "is an input of this command")
     same = tmp_path / "same.csv"
-    fails(["infer", pair, "--json", same, "--output", same], "two outputs go to")
+    fails(["infer", pair, "--json", same, "--out", same], "two outputs go to")
     assert pair.read_text() == before
 
 
@@ -144,8 +144,8 @@ def test_outputs_may_not_destroy_the_model_or_each_other(pair: Path, tmp_path: P
         ["compare", "pair.uai", "-e", "seen.json", "--json", "seen.json"],
         ["certify", "pair.uai", "-e", "seen.json", "--json", "seen.json"],
         ["bounds", "pair.uai", "-e", "seen.json", "--json", "seen.json"],
-        ["query", "pair.uai", "-g", "x0=1", "-g", "seen.json", "--json", "seen.json"],
-        ["most-probable", "pair.uai", "-g", "seen.json", "--json", "seen.json"],
+        ["query", "pair.uai", "-e", "x0=1", "-e", "seen.json", "--json", "seen.json"],
+        ["most-probable", "pair.uai", "-e", "seen.json", "--json", "seen.json"],
         ["sample", "pair.uai", "-e", "rows.csv", "-o", "rows.csv"],
         ["evaluate", "pair.uai", "rows.csv", "--json", "rows.csv"],
         ["predict", "pair.uai", "rows.csv", "-o", "rows.csv"],
@@ -188,8 +188,8 @@ def test_data_files_of_something_else(name: str, tmp_path: Path) -> None:
     place.write_bytes(b"PK\x03\x04" + bytes(range(256)))
     out = tmp_path / "out.uai"
     fails(["learn", place, "--graph", "chow-liu", "--out", out], name, "cannot be read")
-    fails(["ica", "fit", place, "--out", tmp_path / "out"], name, "cannot be read")
-    fails(["train", "rbm", place, "--out", tmp_path / "m.safetensors"], name, "cannot be read")
+    fails(["fit", "ica", place, "--out", tmp_path / "m.safetensors"], name, "cannot be read")
+    fails(["fit", "rbm", place, "--out", tmp_path / "m.safetensors"], name, "cannot be read")
 
 
 @pytest.mark.parametrize("number", ["9" * 5000, "²"])
@@ -208,4 +208,4 @@ def test_numbers_that_no_integer_holds(pair: Path, number: str, tmp_path: Path) 
 
 def test_names_of_bundled_models_and_colons_in_evidence_are_explained():
     fails(["infer", "asia"], "for the bundled model write example:asia")
-    fails(["query", "example:asia", "lung", "--given", "xray:yes"], "write xray=yes")
+    fails(["query", "example:asia", "lung", "--evidence", "xray:yes"], "write xray=yes")

@@ -126,7 +126,7 @@ def test_max_marginals_are_called_so_everywhere(pair: Path, tmp_path: Path, meth
 def test_marginals_as_uai_and_as_a_table(pair: Path, tmp_path: Path) -> None:
     mar, table, pr = (tmp_path / name for name in ("out.MAR", "out.csv", "out.PR"))
     for path in (mar, table, pr):
-        assert run("infer", pair, "--output", path).exit_code == 0
+        assert run("infer", pair, "--out", path).exit_code == 0
     words = mar.read_text().split()
     assert words[:3] == ["MAR", "2", "2"]
     assert float(words[4]) == pytest.approx(0.75) and float(words[7]) == pytest.approx(7 / 12)
@@ -140,7 +140,7 @@ def test_marginals_as_uai_and_as_a_table(pair: Path, tmp_path: Path) -> None:
 
 def test_names_of_written_files_go_to_standard_error(pair: Path, tmp_path: Path) -> None:
     out = tmp_path / "o.csv"
-    result = run("infer", pair, "--output", out)
+    result = run("infer", pair, "--out", out)
     assert result.stderr == f"written: {out}\n"
 
 
@@ -153,7 +153,7 @@ def test_a_report_is_written(pair: Path, tmp_path: Path) -> None:
 
 
 def test_pr_needs_a_log_z(pair: Path, tmp_path: Path) -> None:
-    result = run("infer", pair, "--method", "gibbs", "-q", "--output", tmp_path / "o.PR")
+    result = run("infer", pair, "--method", "gibbs", "-q", "--out", tmp_path / "o.PR")
     assert result.exit_code == 2 and "gives no log Z" in result.stderr
     assert not (tmp_path / "o.PR").exists()
 

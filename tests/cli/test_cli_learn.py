@@ -365,7 +365,7 @@ def test_what_a_format_cannot_hold_is_refused_before_the_fit(
 
 def test_bad_files(table: Path, tmp_path: Path) -> None:
     out = tmp_path / "f.uai"
-    fails(["learn", tmp_path / "no.csv", "-g", "chow-liu", "-o", out], "there is no such file")
+    fails(["learn", tmp_path / "no.csv", "-g", "chow-liu", "-o", out], "no such file")
     fails(["learn", tmp_path / "no.docx", "-g", "chow-liu", "-o", out], "not a table of data")
     fails(["learn", table, "-g", "chow-liu", "-o", tmp_path / "f.docx"], ".docx", ".uai")
     fails(["learn", table, "-g", "chow-liu", "-o", tmp_path / "f.bif"], "directed models only")
@@ -461,7 +461,7 @@ def test_real_numbers_are_refused_and_bins_are_the_way_out(tmp_path: Path) -> No
     top = float(model.states["height"][-1].removeprefix(">="))
     assert np.mean(height >= top) == pytest.approx(1 / 3, abs=0.01)
     # evidence as a number, in the shell and in Python, is the bin that holds it
-    answer = run("query", out, "weight", "--given", "height=190", "--json", "-")
+    answer = run("query", out, "weight", "--evidence", "height=190", "--json", "-")
     assert answer.exit_code == 0, answer.stderr
     expected = kk.query(model, "weight", evidence={"height": model.states["height"][-1]})
     by_value = kk.query(model, "weight", evidence={"height": 190.0})

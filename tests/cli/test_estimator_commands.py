@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import inspect
+import json
 from pathlib import Path
 
 import numpy as np
@@ -200,6 +201,24 @@ def test_a_removed_command_is_answered_by_the_one_that_replaces_it(
     words: list[str], known: str
 ) -> None:
     fails(words, f"there is no command {words[0]}", known)
+
+
+def test_one_kind_is_listed_with_the_whole_help_of_its_options() -> None:
+    estimator = find_kind("rbm").load()
+    shown = run("models", "rbm")
+    assert shown.exit_code == 0, shown.stderr
+    (told,) = json.loads(run("models", "rbm", "--json", "-").stdout)
+    helps = {fact["option"]: fact["help"] for fact in told["options"]}
+    whole = {
+        f"--{f.name.replace('_', '-')}": f.metadata.get("help")
+        for f in dataclasses.fields(estimator)
+    }
+    shared = helps.keys() & whole.keys()
+    assert {"--limits", "--n-components", "--validation-fraction"} <= shared
+    assert all(helps[flag] == whole[flag] for flag in shared)
+    assert any("; " in helps[flag] for flag in shared)  # the part that --help leaves out
+    assert "--log-z" in helps and all(f"\n{flag} " in shown.stdout for flag in helps)
+    assert "options" not in json.loads(run("models", "--json", "-").stdout)[0]
 
 
 def test_a_kind_that_does_not_exist_is_refused_with_a_suggestion() -> None:

@@ -87,7 +87,7 @@ def test_classes(table: Path, tmp_path: Path) -> None:
             ["bayesnn", "--target", "height", "--hidden-layer-sizes", 0],
             "--hidden-layer-sizes must be",
         ),
-        (["bayesnn", "--target", "height", "--max-iter", 3], "bayesnn has no option --epochs"),
+        (["bayesnn", "--target", "height", "--max-iter", 0], "--max-iter must be"),
         (["bayesnn-classes", "--target", "height"], "whole numbers"),
     ],
 )

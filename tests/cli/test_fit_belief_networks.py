@@ -82,7 +82,7 @@ def test_noisy_or(folder):
         (("threshold", "labels.csv"), "give its name as --target"),
         (("sbn", "labels.csv"), "units are 0 and 1"),
         (("sbn", "bits.csv", "--posterior", "mean"), "no posterior 'mean'"),
-        (("sbn", "bits.csv", "--hidden-layer-sizes", "0"), "hidden_layer_sizes"),
+        (("sbn", "bits.csv", "--hidden-layer-sizes", "0"), "--hidden-layer-sizes are the sizes"),
         (("sbn", "bits.csv", "--log-z", "exact"), "leave --log-z exact out"),
         (("threshold", "labels.csv", "--target", "colour"), "no such column"),
         (("threshold", "labels.csv", "--target", "a"), "whole numbers"),

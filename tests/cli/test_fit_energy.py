@@ -63,7 +63,7 @@ def test_patches_of_sounds_digits_and_faces(tmp_path: Path) -> None:
     rate, out = 16000, tmp_path / "s.npz"
     tone = np.random.default_rng(0).normal(size=3 * rate)
     wavfile.write(tmp_path / "a.wav", rate, (3000 * tone).astype(np.int16))
-    words = ["patches", tmp_path / "a.wav", "--learning-rate", 8000, "--size", 20, "--count", 300]
+    words = ["patches", tmp_path / "a.wav", "--rate", 8000, "--size", 20, "--count", 300]
     assert run(*words, "--out", out).exit_code == 0
     told = Patches.load(out).preparation
     assert told.shape == (20,) and told.rate == 8000 and not told.remove_mean
@@ -86,7 +86,7 @@ def test_patches_of_sounds_digits_and_faces(tmp_path: Path) -> None:
         (["sklearn", "--whiten", "white"], "whiten is none, pca, zca"),
         (["sklearn", "--reject-flat", 9, "--count", 10], "0 of them not flat"),
         (["sklearn", "--count", 20], "20 rows of 256 columns cannot be whitened"),
-        (["sklearn", "--learning-rate", 8000], "--rate is for sounds"),
+        (["sklearn", "--rate", 8000], "--rate is for sounds"),
         (["sklearn", "--like", "nothing.npz"], "no such file"),
         (["faces", "--size", 32], "400 rows of 1024 columns cannot be whitened"),
         (["sklearn", "--whiten", "none", "--components", 3, "--count", 9], "components"),

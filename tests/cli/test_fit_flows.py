@@ -87,7 +87,7 @@ def test_names_of_classes_are_for_the_target_only(tmp_path):
         (["flow-classes"], "give its name as --target"),
         (["flow-mixture", "--flow", "glow"], "there is no flow 'glow'"),
         (["flow", "--dequantise", "none"], "holds whole numbers only"),
-        (["flow-mixture", "--n-components", 0], "--components must be"),
+        (["flow-mixture", "--n-components", 0], "--n-components must be"),
     ],
 )
 def test_refusals(table, words, told):

@@ -22,9 +22,9 @@ def run(*words: str, code: int = 0) -> str:
 
 
 def test_query_on_the_screen_and_as_json() -> None:
-    text = run("query", "example:asia", "xray", "bronc", "--given", "dysp=yes")
+    text = run("query", "example:asia", "xray", "bronc", "--evidence", "dysp=yes")
     assert "xray" in text and "exact" in text and "dysp=yes" in text
-    words = ("query", "example:asia", "xray", "--given", "dysp=yes", "--given", "smoke=no")
+    words = ("query", "example:asia", "xray", "--evidence", "dysp=yes", "--evidence", "smoke=no")
     data = json.loads(run(*words, "--likelihood", "tub=0.8,0.3", "--json", "-"))
     expected = kk.query(
         ASIA, "xray", evidence={"dysp": "yes", "smoke": "no"}, likelihood={"tub": [0.8, 0.3]}
@@ -33,7 +33,7 @@ def test_query_on_the_screen_and_as_json() -> None:
     joint = json.loads(run("query", "example:asia", "xray", "tub", "--joint", "--json", "-"))
     assert joint["variables"] == ["xray", "tub"] and len(joint["joint"]) == 2
     marginal = json.loads(
-        run("query", "example:asia", "lung", "-g", "smoke=0.1:0.9", "--json", "-")
+        run("query", "example:asia", "lung", "-e", "smoke=0.1:0.9", "--json", "-")
     )
     assert marginal["distributions"]["lung"]["yes"] == pytest.approx(0.091)
     bp = json.loads(run("query", "example:asia", "lung", "--method", "bp", "--json", "-"))
@@ -41,7 +41,7 @@ def test_query_on_the_screen_and_as_json() -> None:
 
 
 def test_most_probable() -> None:
-    words = ("most-probable", "example:asia", "--given", "xray=yes", "--best", "3")
+    words = ("most-probable", "example:asia", "--evidence", "xray=yes", "--best", "3")
     data = json.loads(run(*words, "--json", "-"))
     found = kk.most_probable(ASIA, {"xray": "yes"}, best=3)
     assert [item["states"] for item in data["most_probable"]] == [dict(item) for item in found]
@@ -53,7 +53,7 @@ def test_most_probable() -> None:
 def test_predict(tmp_path: Path) -> None:
     cases, out = tmp_path / "cases.csv", tmp_path / "answers.csv"
     cases.write_text("xray,smoke\nyes,yes\n,no\n")
-    words = ("predict", "example:asia", str(cases), "--targets", "lung,tub", "--out", str(out))
+    words = ("predict", "example:asia", str(cases), "--target", "lung,tub", "--out", str(out))
     assert "2 rows" in run(*words)
     assert out.read_text().splitlines()[0] == "lung=no,lung=yes,tub=no,tub=yes,log_evidence"
     cases.write_text("xray,smoke\nyes,maybe\n")
@@ -67,7 +67,7 @@ def test_predict(tmp_path: Path) -> None:
         (("query", "example:asia", "lnug"), "did you mean 'lung'"),
         (("query", "example:asia", "--joint"), "name the variables"),
         (("query", "example:asia", "--likelihood", "tub"), "is no likelihood"),
-        (("query", "example:asia", "-g", "tub=yes,either=no"), "tub=yes, either=no together"),
+        (("query", "example:asia", "-e", "tub=yes,either=no"), "tub=yes, either=no together"),
         (("most-probable", "example:asia", "--best", "0"), "at least 1"),
         (("most-probable", "example:asia", "tub", "--best", "2"), "leave the names out"),
         (("predict", "example:asia", "none.csv", "--out", "a.csv"), "no such file"),
@@ -91,8 +91,8 @@ def test_names_with_an_equals_sign(tmp_path: Path) -> None:
     states = [["low", "b=c"], ["no", "yes"]]
     kk.write(kk.FactorGraph([2, 2], [((0, 1), table)], names=["p=q", "r"], states=states), model)
     for given, expected in (("p=q=low", 0.8), ("p=q = b=c", 0.4)):
-        told = json.loads(run("query", str(model), "r", "-g", given, "--json", "-"))
+        told = json.loads(run("query", str(model), "r", "-e", given, "--json", "-"))
         assert told["distributions"]["r"]["no"] == pytest.approx(expected)
-    assert "no variable 'p'" in run("query", str(model), "r", "-g", "p=low", code=2)
-    told = run("query", str(model), "r", "-g", "a,b=1", code=2)
+    assert "no variable 'p'" in run("query", str(model), "r", "-e", "p=low", code=2)
+    told = run("query", str(model), "r", "-e", "a,b=1", code=2)
     assert "names with commas can be given in a JSON file" in told

@@ -19,7 +19,7 @@ def _page(path):
 
 def test_reports_of_questions(tmp_path):
     page = tmp_path / "page.html"
-    words = ["query", "example:asia", "lung", "--given", "xray=yes", "--report", page]
+    words = ["query", "example:asia", "lung", "--evidence", "xray=yes", "--report", page]
     assert run(*words).exit_code == 0
     text = _page(page)
     assert "<h1>lung given xray=yes</h1>" in text
@@ -30,10 +30,11 @@ def test_reports_of_questions(tmp_path):
     assert "kk.query(graph, variables=[&#x27;lung&#x27;], evidence=" in text
 
     assert (
-        run("most-probable", "example:asia", "--given", "xray=yes", "--report", page).exit_code == 0
+        run("most-probable", "example:asia", "--evidence", "xray=yes", "--report", page).exit_code
+        == 0
     )
     assert "Most probable states given xray=yes" in _page(page)
-    words = ["most-probable", "example:asia", "lung", "bronc", "--given", "xray=yes"]
+    words = ["most-probable", "example:asia", "lung", "bronc", "--evidence", "xray=yes"]
     assert run(*words, "--report", page).exit_code == 0
     assert "kk.marginal_map(graph, variables=" in _page(page)
 

@@ -461,7 +461,7 @@ def test_a_belief_that_underflows_only_when_it_is_read(monkeypatch: pytest.Monke
 
 def test_bad_questions() -> None:
     tree = kk.plan(kk.FactorGraph([2, 2], [((0, 1), np.ones(4))])).calibrate()
-    with pytest.raises(ModelError, match="asked twice"):
+    with pytest.raises(ModelError, match="a variable is repeated"):
         tree.joint([0, 0])
     with pytest.raises(ModelError, match="no variable 5"):
         tree.joint([5])

@@ -82,6 +82,14 @@ class KindOptions:
         own = [_parameter(self.estimator, f) for f in self.fields.values()]
         return own + [_parameter(self.workflow.settings, f) for f in self.settings.values()]
 
+    def facts(self) -> list[dict[str, str]]:
+        """The option, type and range, default and whole description of each parameter."""
+        from kikuchi.core.options import option_facts
+
+        own = [(self.estimator, f) for f in self.fields.values()]
+        own += [(self.workflow.settings, f) for f in self.settings.values()]
+        return [option_facts(cls, f) | {"option": flag_of(f.name)} for cls, f in own]
+
     def has(self, name: str) -> bool:
         """Whether the class takes a parameter."""
         return any(f.name == name and f.init for f in dataclasses.fields(self.estimator))
@@ -167,7 +175,7 @@ def _parameter(cls: Any, f: dataclasses.Field[Any]) -> inspect.Parameter:
 def _short_help(f: dataclasses.Field[Any]) -> str:
     """The help of a field up to its first semicolon, with its range.
 
-    `kikuchi models KIND` shows the whole text.
+    `kikuchi models KIND` shows the whole help of every option.
     """
     help = str(f.metadata["help"]).partition("; ")[0].rstrip(".")
     low, high = f.metadata.get("low"), f.metadata.get("high")
