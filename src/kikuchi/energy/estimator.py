@@ -1,4 +1,4 @@
-"""`EnergyModel`: any energy as an estimator (TEH-M12)."""
+"""`EnergyModel`: any energy as an estimator. Reference: TEH-M12."""
 
 from __future__ import annotations
 
