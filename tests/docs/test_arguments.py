@@ -39,10 +39,13 @@ def public() -> Iterator[tuple[str, Any]]:
 
 
 def described(text: str, name: str) -> bool:
-    """Whether a docstring names an argument: in backquotes, or as an entry of its list."""
-    entry = rf"^\s*(?:\w+, )*{re.escape(name)}(?:, \w+)* ?:(?:\s|$)"
+    """Whether a docstring names an argument: in backquotes, or as an entry of its list, with its
+    type after a colon or without a type above a description that is indented further.
+    """
+    names = rf"^( *)(?:\*{{0,2}}\w+, )*\*{{0,2}}{re.escape(name)}(?:, \*{{0,2}}\w+)* ?"
     quoted = rf"`{re.escape(name)}[`=\[]"
-    return bool(re.search(quoted, text) or re.search(entry, text, re.MULTILINE))
+    entries = (rf"{names}:(?:\s|$)", rf"{names}\n\1 +\S")
+    return any(re.search(found, text, re.MULTILINE) for found in (quoted, *entries))
 
 
 def missing(thing: Any) -> list[str]:
@@ -118,6 +121,22 @@ def test_an_argument_without_a_word_is_seen() -> None:
         """Takes `first`."""
 
     assert missing(named) == ["second"]
+
+
+def test_entries_of_lists_with_and_without_types_are_seen() -> None:
+    def named(first: int, second: int, third: int, fourth: int) -> None:
+        """Takes numbers.
+
+        Parameters
+        ----------
+        first : int
+            A number.
+        second, third
+            Two numbers.
+        fourth
+        """
+
+    assert missing(named) == ["fourth"]
 
 
 def test_a_method_may_leave_its_words_to_the_base_class() -> None:

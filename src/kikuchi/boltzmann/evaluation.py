@@ -190,9 +190,7 @@ class MachineWorkflow(Workflow):
             return super().fit(estimator, data, settings)
         units = parse_units(getattr(estimator, "visible", "binary"))
         advice = f"of {units.name} units; use --divide, --threshold or rbm with --visible gaussian"
-        for rows in (data.rows, data.held_out):
-            if rows is not None:
-                check_values(rows, units.limits, advice, name=data.source, first=1)
+        check_values(data.in_file_order(), units.limits, advice, name=data.source, first=1)
         return super().fit(estimator, data, settings)
 
     def measure(self, estimator: Any, data: DataSet, settings: Any) -> MachineEvaluation:

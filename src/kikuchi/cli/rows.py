@@ -12,6 +12,7 @@ from kikuchi.core.progress import phase
 from kikuchi.core.text import is_whole
 
 if TYPE_CHECKING:
+    import numpy as np
     from numpy.typing import NDArray
 
     from kikuchi.core.tables import Table
@@ -27,14 +28,16 @@ def one_file(data: list[str]) -> str:
 
 
 class TrainingRows(NamedTuple):
-    """Rows to learn from, rows held out (None without), the shape of images (None if none), and
-    the names of the columns (None if the file has none).
+    """Rows to learn from, rows held out (None without), the shape of images (None if none), the
+    names of the columns (None if the file has none), and the numbers from 0 that the rows, and then
+    the rows held out, have in the file (None if none are held out).
     """
 
     rows: Any  # an array, or patches
     held_out: NDArray[Any] | None
     shape: tuple[int, ...] | None
     names: list[str] | None = None
+    positions: NDArray[np.int64] | None = None
 
 
 class SupervisedRows(NamedTuple):
@@ -87,8 +90,11 @@ class RowOptions:
         from kikuchi.training.workflow import DataSet
 
         path = one_file(data)
-        rows, held_out, shape, names = self.read_numbers(path, seed)
-        return DataSet(path, rows, held_out=held_out, names=names, shape=shape, seed=seed)
+        found = self.read_numbers(path, seed)
+        return DataSet(
+            path, found.rows, held_out=found.held_out, names=found.names, shape=found.shape,
+            seed=seed, positions=found.positions,
+        )  # fmt: skip
 
     def read_for(
         self, kind: Kind, estimator: Any, model: str, data: list[str], *, gaps: bool = False
@@ -97,7 +103,7 @@ class RowOptions:
         from kikuchi.training.workflow import DataSet
 
         path, prepared = one_file(data), RowOptions.of(estimator)
-        rows, _, shape, names = prepared.read_numbers(path, 0, gaps=gaps)
+        rows, _, shape, names, _ = prepared.read_numbers(path, 0, gaps=gaps)
         if hasattr(rows, "preparation"):
             estimator.check_patches(rows)
         values = checked_columns(estimator, model, path, rows, names)
@@ -131,7 +137,8 @@ class RowOptions:
         values = self._scaled(values)
         pixels = values.shape[1]
         shape = square_shape(pixels) if self.image is None else image_shape(self.image, pixels)
-        return TrainingRows(*self._divided(values, seed), shape, names)
+        learnt, held_out, positions = self._divided(values, seed)
+        return TrainingRows(learnt, held_out, shape, names, positions)
 
     def read_target(
         self, path: str, target: str, seed: int, *, classes: bool = False
@@ -236,8 +243,10 @@ class RowOptions:
         if not 0.0 <= self.hold_out < 1.0:
             raise DataError(f"--hold-out must be a fraction from 0 up to 1, got {self.hold_out:g}")
 
-    def _divided(self, values: NDArray[Any], seed: int) -> tuple[NDArray[Any], NDArray[Any] | None]:
-        """Rows to learn from, and a random part held out."""
+    def _divided(
+        self, values: NDArray[Any], seed: int
+    ) -> tuple[NDArray[Any], NDArray[Any] | None, NDArray[np.int64] | None]:
+        """Rows to learn from, a random part held out, and the places of both in `values`."""
         import numpy as np
 
         from kikuchi.core.seeds import generator
@@ -248,9 +257,10 @@ class RowOptions:
         if kept == len(values):
             raise DataError(f"--hold-out {fraction:g} leaves none of {kept} rows to learn from")
         if not kept:
-            return values, None
+            return values, None, None
         order = generator(seed).permutation(len(values))
-        return values[np.sort(order[kept:])], values[np.sort(order[:kept])]
+        learnt, held_out = np.sort(order[kept:]), np.sort(order[:kept])
+        return values[learnt], values[held_out], np.concatenate([learnt, held_out])
 
 
 @dataclass(frozen=True)
@@ -294,7 +304,7 @@ class LabelledRowOptions(RowOptions):
         names, target = options.column_names(path), columns[-1] if columns and numbered else "-1"
         width = len(names) if names is not None else options.width(path)
         if width == estimator.n_features_in_:
-            rows, _, _, found = options.read_numbers(path, 0)
+            rows, _, _, found, _ = options.read_numbers(path, 0)
             values = checked_columns(estimator, model, path, rows, found, learnt)
             return DataSet(source_text(estimator, path), values, names=found)
         if learnt and names is not None:

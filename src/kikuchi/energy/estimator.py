@@ -1,4 +1,4 @@
-"""`EnergyModel`: any energy as an estimator (TEH-M12)."""
+"""`EnergyModel`: any energy as an estimator. Reference: TEH-M12."""
 
 from __future__ import annotations
 
@@ -208,7 +208,7 @@ class EnergyModel(FeatureTransformer, TrainedEstimator):
         )
         if reset:
             if len(rows) < 2:
-                raise DataError("at least 2 rows are needed, got 1")
+                raise DataError("at least 2 rows are needed, got 1 sample")
             kind, components = self.whiten, self.pca_components
             if components is not None and kind == "none":
                 raise MethodError("pca_components are those of a whitening: give whiten='pca'")

@@ -146,9 +146,9 @@ class FactorGraph:
     ) -> FactorGraph:
         """Build from flat arrays, without a Python object for each factor.
 
-        The scope of factor a is `scopes[scope_offsets[a]:scope_offsets[a + 1]]`; the tables are
-        concatenated in `log_tables`. Other arguments are those of the class. Arrays of the right
-        type are not copied and become read-only. `validate=False` skips the check of values.
+        `scopes` holds that of factor a from `scope_offsets[a]` up to `scope_offsets[a + 1]`, and
+        `log_tables` all tables. Other arguments are those of the class. Arrays of the right type
+        are not copied and become read-only. `validate=False` skips the check of values.
 
         >>> FactorGraph.from_arrays([2, 2], [0, 1], [0, 2], np.zeros(4)).scope(0)
         (0, 1)
@@ -183,7 +183,7 @@ class FactorGraph:
         return changed
 
     def replaced(self, *, validate: bool = False, **changes: Any) -> FactorGraph:
-        """Return the same model with changed arguments of `from_arrays`; `validate` checks values.
+        """Return the model with `changes` of arguments of `from_arrays`; `validate` checks values.
 
         >>> FactorGraph([2], [((0,), [1, 3])]).replaced(names=["coin"]).names
         ('coin',)

@@ -1,4 +1,4 @@
-r"""`MeanFieldICA`: noisy ICA by mean field EM (HOJ-I20, HOJ-L6, HOJ-L8, HOJ-M7)."""
+r"""`MeanFieldICA`: noisy ICA by mean field EM. References: HOJ-I20, HOJ-L6, HOJ-L8, HOJ-M7."""
 
 from __future__ import annotations
 

@@ -128,7 +128,7 @@ class SequenceEstimator(Estimator):
         sequences, names = read_sequences(X).split(lengths), column_names(X)
         if reset:
             if sequences.rows < 2:
-                raise DataError("at least 2 rows are needed, got 1")
+                raise DataError("at least 2 rows are needed, got 1 sample")
             check_columns(sequences)
             self.n_features_in_ = sequences.width
             self.__dict__.pop("feature_names_in_", None)  # those of an earlier fit

@@ -49,6 +49,9 @@ class DataSet:
         Time limit of a measurement.
     fit_seconds : float
         Time that the fit took.
+    positions : array
+        Numbers from 0 that `rows`, and then `held_out`, have in the file; None if no rows are held
+        out, or if they are not rows of a file.
     """
 
     source: str
@@ -63,6 +66,20 @@ class DataSet:
     seed: int = 0
     seconds: float | None = None
     fit_seconds: float = 0.0
+    positions: Any = None
+
+    def in_file_order(self) -> Any:
+        """Return `rows` and `held_out` together, in the order of the file where it is known.
+
+        >>> held_out = np.zeros((1, 2))
+        >>> data = DataSet("a.csv", np.eye(2), held_out=held_out, positions=[0, 2, 1])
+        >>> data.in_file_order().tolist()
+        [[1.0, 0.0], [0.0, 0.0], [0.0, 1.0]]
+        """
+        if self.held_out is None:
+            return self.rows
+        both = np.concatenate([self.rows, self.held_out])
+        return both if self.positions is None else both[np.argsort(self.positions)]
 
 
 @dataclass

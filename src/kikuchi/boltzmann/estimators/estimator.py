@@ -1,4 +1,4 @@
-"""What the estimators of machines share: states, energies, files (TEH-I11, WH-I1, WH-M1)."""
+"""What estimators of machines share: states, energies, files. References: TEH-I11, WH-I1, WH-M1."""
 
 from __future__ import annotations
 

@@ -360,7 +360,8 @@ class HMM(ChainEstimator, Fitted[HiddenMarkov]):
 
     def decode(self, X: Any, lengths: Any = None) -> tuple[float, Any]:
         """Return the log-probability of the most probable states together with the rows `X`, and
-        these states, as `predict` returns them; of several sequences, the sum of the former.
+        these states, as `predict` returns them. Of several sequences, a list or one table with
+        their `lengths`, it is the sum of the log-probabilities.
 
         >>> hmm = HMM(2, random_state=0).fit([[0.0], [0.1], [5.0], [5.1], [0.0], [5.0]])
         >>> hmm.decode([[0.0], [5.0]])[1].tolist()
