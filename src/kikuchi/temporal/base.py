@@ -47,8 +47,8 @@ from kikuchi.training.trainer import TrainingTrace
 
 _RESIDUAL = "change of the objective per row"
 _NO_ROW_SCORES = (
-    "{} gives the likelihood of whole sequences only, as a bound or an approximation; use score, or "
-    "the log_likelihood of the result of smooth"
+    "{} gives the likelihood of whole sequences only, as a bound or an approximation; use score, "
+    "or the log_likelihood of the result of smooth"
 )
 
 
