@@ -32,7 +32,7 @@ def available_unless(reason: Callable[[Any], str | None]) -> Callable[[F], F]:
     """Decorate a method that an estimator does not have if `reason(estimator)` returns a text.
 
     `hasattr` is then False, as scikit-learn asks; to call the method raises an `UnavailableError`
-    with that text. An estimator that is not fitted has the method, which says so itself.
+    with that text. An estimator that is not fitted has the method, which raises its own error.
 
     >>> class Box:
     ...     n_sides = 4
