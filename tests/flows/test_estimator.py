@@ -280,7 +280,7 @@ def test_bad_input(moons):
         FlowMixture(flow="glow").fit(moons)
     with pytest.raises(MethodError, match="image_shape"):
         FlowMixture(flow="image").fit(moons)
-    with pytest.raises(DataError, match="no images of shape"):
+    with pytest.raises(DataError, match="not images of shape"):
         FlowMixture(1, flow="image:blocks=1", image_shape=(3, 3)).fit(moons)
     with pytest.raises(MethodError, match="start"):
         FlowMixture(start="nowhere").fit(moons)
