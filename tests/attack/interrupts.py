@@ -173,23 +173,15 @@ def _state_space(folder: Path) -> Any:
 
 
 def _sources(folder: Path) -> Any:
-    place = folder / "out" / "model.json"
-    if not place.exists() or _was_interrupted(place):
-        return None
-    return {name: (place.parent / name).read_bytes() for name in ("mixing.csv", "sources.csv")}
+    from kikuchi.ica import MeanFieldICA
 
-
-def _was_interrupted(place: Path) -> bool:
-    return any("interrupted" in line for line in json.loads(place.read_text())["warnings"])
-
-
-def _remove_interrupted(folder: Path, inputs: Path) -> None:
-    """Remove the folder of a fit that Ctrl-C ended: it is not overwritten."""
-    place = folder / "out" / "model.json"
-    if place.exists() and _was_interrupted(place):
-        place.unlink()
+    place = folder / "answer.json"
     if not place.exists():
-        shutil.rmtree(folder / "out", ignore_errors=True)
+        return None
+    if any("interrupted" in line for line in json.loads(place.read_text())["warnings"]):
+        return None
+    arrays = MeanFieldICA.load(folder / "out.safetensors")._fitted_state()[0].items()
+    return {n: np.asarray(a).tobytes() for n, a in arrays if not n.endswith("trace/seconds")}
 
 
 def _put_older_model(folder: Path, inputs: Path) -> None:
@@ -243,14 +235,16 @@ VICTIMS = {
     "convert": prepared(
         _put_older_model, command("convert {inputs}/newer.json out.uai -q", _named_model)
     ),
-    "temporal fit": command(
-        f"temporal fit ssm {{inputs}}/walk.csv --iterations 40 --out out.safetensors {REST}",
+    "fit ssm": command(
+        f"fit ssm {{inputs}}/walk.csv --max-iter 40 --out out.safetensors {REST}",
         _state_space,
         20,
     ),
-    "ica fit": prepared(
-        _remove_interrupted,
-        command("ica fit {inputs}/walk.csv --sources 2 --iterations 20 -o out -q", _sources, 20),
+    "fit ica": command(
+        "fit ica {inputs}/walk.csv --n-components 2 --max-iter 20 --out out.safetensors "
+        "--json answer.json -q",
+        _sources,
+        20,
     ),
     "MeanFieldICA": estimated("MeanFieldICA", max_iter=20),
     "BayesianICA": estimated("BayesianICA", max_iter=10),

@@ -212,7 +212,7 @@ def test_what_is_refused(rows):
     with pytest.raises(DataError, match=r"row 0, column 0 is 0\.5; units are 0 and 1"):
         net().fit([[0.5, 1.0], [1.0, 0.0]])
     for layers in ((), (0,), "a", (2.5,)):
-        with pytest.raises(MethodError, match="layers"):
+        with pytest.raises(MethodError, match="hidden_layer_sizes are the sizes"):
             net(hidden_layer_sizes=layers).fit(rows)
     with pytest.raises(MethodError, match="no posterior 'meanfield'"):
         net("meanfield").fit(rows)

@@ -71,7 +71,7 @@ def test_other_files_are_refused_in_one_line(tmp_path: Path) -> None:
     broken = {n: a for n, a in arrays.items() if n != "parameters/weights"}
     odd = {**arrays, "parameters/weights": np.zeros((2, 2))}
     cases = [
-        (arrays, None, "something else"),
+        (arrays, None, "another kind of file"),
         (arrays, {"format": "other"}, "found other"),
         (arrays, {**header, "version": "99"}, "version 99"),
         (arrays, {**header, "json": "{"}, "not JSON"),

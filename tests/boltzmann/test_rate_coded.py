@@ -301,7 +301,7 @@ def test_collapse_is_told(patterns: Array) -> None:
         ({"visible_replicas": 0}, [[0.5, 1.0]], "replicas"),
         ({"learning_rate": -1.0}, [[0.5, 1.0]], "learning_rate"),
         ({"max_iter": 0}, [[0.5, 1.0]], "max_iter"),
-        ({"n_components": -1}, [[0.5, 1.0]], "hidden"),
+        ({"n_components": -1}, [[0.5, 1.0]], "n_components"),
     ],
 )
 def test_bad_settings_and_rows(settings: dict[str, Any], rows: list[Any], message: str) -> None:

@@ -341,7 +341,7 @@ def test_files_hold_the_estimator(tmp_path: Path) -> None:
     assert np.array_equal(back.transform(ROWS), rbm.transform(ROWS))
     assert back.n_iter_ == 30
     back.partial_fit(ROWS)
-    with pytest.raises(DataError, match="holds RBM, not BoltzmannMachine"):
+    with pytest.raises(DataError, match="contains RBM, not BoltzmannMachine"):
         BoltzmannMachine.load(tmp_path / "rbm.safetensors")
     again = pickle.loads(pickle.dumps(rbm))
     assert np.array_equal(again.transform(ROWS), rbm.transform(ROWS))

@@ -85,7 +85,7 @@ def test_functions_say_what_to_install(ask: str) -> None:
 
 
 def test_commands_say_what_to_install_in_one_line() -> None:
-    program = "sys.argv = ['kikuchi', 'train', 'flow', 'rows.csv', '--out', 'm.safetensors']\n"
+    program = "sys.argv = ['kikuchi', 'fit', 'flow', 'rows.csv', '-o', 'm.safetensors']\n"
     ran = without(LEARN, f"{program}from kikuchi.cli.startup import main; main()")
     assert ran.returncode == 2
     assert ran.stderr.count("\n") == 1 and "pip install '.[learn]'" in ran.stderr

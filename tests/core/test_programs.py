@@ -41,9 +41,10 @@ print(COMPILING.programs, COMPILING.loading > 0)
 
 def _run(home: Path, own: str = "", **environment: str) -> list[str]:
     """Compile in a new process: the programs that were, and whether some were loaded."""
+    inherited = {k: v for k, v in os.environ.items() if k != "JAX_COMPILATION_CACHE_DIR"}
     done = subprocess.run(
         [sys.executable, "-c", _RUN, own],
-        env={**os.environ, "XDG_CACHE_HOME": str(home), **environment},
+        env={**inherited, "XDG_CACHE_HOME": str(home), **environment},
         capture_output=True,
         text=True,
         check=True,

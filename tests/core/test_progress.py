@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import sys
+import threading
 import time
 from contextlib import contextmanager
 
@@ -55,12 +56,37 @@ def test_the_next_run_is_shown_before_its_first_report():
         wait_for(screen, "bp")
 
 
-def test_a_quick_run_shows_nothing():
+def test_a_quick_run_shows_nothing(monkeypatch):
+    held = []
+
+    class Held(threading.Timer):
+        """Runs when the test starts it, and then at once: too late to be cancelled."""
+
+        def __init__(self, interval, function):
+            super().__init__(0.0, function)
+            held.append(self)
+
+        def start(self):
+            pass
+
+        def cancel(self):
+            pass
+
+    monkeypatch.setattr(progress.threading, "Timer", Held)
     with terminal() as screen:
         with ProgressBar("bp"), phase("sweeps"):
             pass
-        time.sleep(1.2)
+        (timer,) = held
+        threading.Thread.start(timer)
+        timer.join()
     assert screen.getvalue() == ""
+
+
+def test_a_timer_that_ends_during_a_run_shows_it():
+    with terminal() as screen, ProgressBar("bp") as bar, phase("sweeps"):
+        bar.hide()
+        bar.appear_later(0.0)
+        wait_for(screen, "sweeps")
 
 
 def test_the_time_left_follows_from_the_speed_and_parts_of_an_iteration_count(monkeypatch):

@@ -14,6 +14,7 @@ from kikuchi.core.errors import DataError, MethodError
 from kikuchi.energy import EnergyModel, ExpertICA, Whitening, patches
 from kikuchi.energy.annealing import _Annealing
 from kikuchi.energy.defaults import LINEAR, NETWORK
+from kikuchi.energy.estimator import _SHORT
 from kikuchi.energy.evaluation import evaluate
 from kikuchi.energy.start import independent_components
 from kikuchi.ica.infomax.infomax_ica import InfomaxICA
@@ -426,6 +427,7 @@ def test_what_is_chosen_follows_the_rows():
 
 @pytest.mark.parametrize("when", ["before a batch", "between batches"])
 def test_an_interrupted_comparison_leaves_no_shorter_bracket(mixed, tmp_path, monkeypatch, when):
+    monkeypatch.setitem(_SHORT, "width", 0.01)  # so narrow a bracket takes more than one batch
     rows = mixed[0][:200]
     model = EnergyModel(max_iter=3, batch_size=20, random_state=0)
     whole = EnergyModel(max_iter=3, batch_size=20, random_state=0).fit(rows)

@@ -98,7 +98,7 @@ def test_without_tables_they_are_uniform():
         ("a -> b{x|y|z}", {"a": 0.5, "b": np.full((3, 2), 0.5)}, r"\(transposed\? b itself"),
         ("a -> b", {"a": 0.5, "b": {"no": 0.1}}, r"p\(b \| a = yes\) is missing"),
         ("a -> b", {"a": 0.5, "b": {"no": 0.1, "nope": 0.2}}, "has no state 'nope'"),
-        ("a -> b", {"a": 0.5, "b": {"no": 0.1, "a=no": 0.2}}, "given twice"),
+        ("a -> b", {"a": 0.5, "b": {"no": 0.1, "a=no": 0.2}}, "defined twice"),
         ("a -> b", {"a": 0.5, "b": {"c=no": 0.1}}, "'c' is not a parent of b"),
         ("a -> b", {"a": -0.5, "b": LUNG}, r"p\(a\): -0.5 is not a probability of 'yes'"),
         ("a -> b", {"a": 1.5, "b": LUNG}, r"p\(a\): -0.5 is not a probability of 'no'"),

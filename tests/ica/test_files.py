@@ -106,7 +106,7 @@ def test_what_cannot_be_saved_or_loaded_is_one_clear_line(tmp_path: Path) -> Non
         ica.save(path)
     assert "\n" not in str(e.value) and not path.exists()
     fitted(InfomaxICA(), rows).save(path)
-    with pytest.raises(DataError, match="holds InfomaxICA, not BayesianICA"):
+    with pytest.raises(DataError, match="contains InfomaxICA, not BayesianICA"):
         BayesianICA.load(path)
     path.write_bytes(path.read_bytes()[:100])
     with pytest.raises(KikuchiError, match="cannot be read"):

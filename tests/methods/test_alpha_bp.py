@@ -317,7 +317,7 @@ def test_bad_priors(prior: object) -> None:
 
 def test_priors_that_do_not_fit_the_model() -> None:
     graph = kk.grid(2, 2)
-    with pytest.raises(MethodError, match="prior of variable 0: 2 finite weights"):
+    with pytest.raises(MethodError, match="prior of variable 0: 2 finite non-negative weights"):
         AlphaBP(prior={0: [0.2, 0.3, 0.5]}).run(graph)
     with pytest.raises(MethodError, match="prior of variable 1: all weights are 0"):
         AlphaBP(prior={1: [0, 0]}).run(graph)

@@ -461,7 +461,7 @@ def test_a_belief_that_underflows_only_when_it_is_read(monkeypatch: pytest.Monke
 
 def test_bad_questions() -> None:
     tree = kk.plan(kk.FactorGraph([2, 2], [((0, 1), np.ones(4))])).calibrate()
-    with pytest.raises(ModelError, match="asked twice"):
+    with pytest.raises(ModelError, match="a variable is repeated"):
         tree.joint([0, 0])
     with pytest.raises(ModelError, match="no variable 5"):
         tree.joint([5])
@@ -543,14 +543,14 @@ def test_bytes_are_what_is_allocated(propagation: str) -> None:
 
 def test_a_plan_over_the_budget_is_refused_before_anything_is_allocated() -> None:
     graph = kk.grid(20, 20, seed=0)
+    with pytest.raises(BudgetError, match="bp, mf or gibbs"):  # loads compiled loops
+        kk.infer(graph, "jt", budget=kk.Budget(bytes=10**8))
     tracemalloc.start()
     with pytest.raises(BudgetError, match=r"width 2\d\) needs \d\d\d MB but the budget is 100 MB"):
         kk.infer(graph, "jt", budget=kk.Budget(bytes=10**8))
     _, peak = tracemalloc.get_traced_memory()
     tracemalloc.stop()
     assert peak < 10**7
-    with pytest.raises(BudgetError, match="bp, mf or gibbs"):
-        kk.infer(graph, "jt", budget=kk.Budget(bytes=10**8))
 
 
 def test_a_hopeless_plan_is_refused_with_a_bound() -> None:

@@ -136,7 +136,7 @@ def test_every_update_is_a_maximum_of_the_bound(seed: int) -> None:
         o.q[1, first:last] = normalise_log(logits)
 
     no_better(other_q)
-    kernels._smooth(w, 1, first, last)
+    kernels.smooth(w, 1, first, last)
     after_r = _lawrence(graph, w)
     assert after_r >= after_q - 1e-12
 

@@ -298,7 +298,7 @@ def test_the_set_up_may_end_at_any_look_at_the_clock(monkeypatch: pytest.MonkeyP
     [
         ("tree-mf:subgraph=ladder", "must be auto"),
         ("tree-mf:subgraph=strips:0", "must be auto"),
-        ("tree-mf:subgraph=subsets:a-b", "no number"),
+        ("tree-mf:subgraph=subsets:a-b", "neither a number nor a range"),
         ("tree-mf:subgraph=subsets:0-1/1-2", "two subsets"),
         ("tree-mf:subgraph=subsets:0-99", "no variable 9"),
         ("tree-mf:subgraph=factors:0-99", "no factor"),

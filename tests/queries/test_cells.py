@@ -166,6 +166,20 @@ def test_columns_go_by_name_and_else_by_place_through_every_door(tmp_path: Path)
             read(tmp_path / "d.csv", graph)
 
 
+def test_the_numbers_of_all_variables_are_a_header_where_they_are_no_row(tmp_path: Path) -> None:
+    """A DataFrame without names of columns comes back from the file that pandas writes."""
+    path, out = tmp_path / "d.csv", tmp_path / "out.csv"
+    path.write_text("0,1,2\n1,0,1\n0,,0\n")
+    for sizes, rows in (([2, 2, 2], 2), ([2, 2, 3], 3)):
+        graph = kk.FactorGraph(sizes, [])
+        assert len(kk.read_data(path, graph).states) == rows
+        assert kk.predict_file(graph, path, out).rows == rows
+    named = kk.FactorGraph([2, 2, 2], [], names=["a", "b", "c"])
+    for read in (kk.read_data, lambda p, g: kk.predict_file(g, p, out)):
+        with pytest.raises(DataError, match="'2' is not a state"):
+            read(path, named)
+
+
 def test_a_number_that_is_a_name_and_a_position_is_refused_by_both() -> None:
     graph = kk.FactorGraph([2], [((0,), [0.9, 0.1])], names=["v"], states=[["1", "2"]])
     frame = pd.DataFrame({"v": [1, 1]})

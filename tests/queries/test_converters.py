@@ -78,7 +78,7 @@ def test_networks_of_two_slices_are_pointed_to_ours() -> None:
     own, later = [[0.5], [0.5]], [[0.7, 0.3], [0.3, 0.7]]
     filled.add_cpds(TabularCPD(("R", 0), 2, own), TabularCPD(("R", 1), 2, later, [("R", 0)], [2]))
     for network in (DynamicBayesianNetwork(), filled):
-        with pytest.raises(ModelError, match=r"kk\.TwoSliceNetwork\(variables, initial"):
+        with pytest.raises(ModelError, match=r"kk\.queries\.TwoSliceNetwork\(variables, initial"):
             kk.as_model(network)
 
 

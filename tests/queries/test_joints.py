@@ -47,9 +47,9 @@ def test_a_region_that_holds_the_variables_gives_their_joint() -> None:
     held = kk.query(grid, joint=[0, 5], method="gbp:regions=faces")
     np.testing.assert_allclose(held.table, exact.joint([0, 5]), atol=1e-6)
     assert not held.exact
-    with pytest.raises(kk.KikuchiError, match="none holds 0, 15; use jt"):
+    with pytest.raises(kk.KikuchiError, match="none contains 0, 15; use jt"):
         faces.joint([0, 15])
-    with pytest.raises(kk.KikuchiError, match="none holds 0, 5"):  # no factor holds a diagonal
+    with pytest.raises(kk.KikuchiError, match="none contains 0, 5"):  # no factor holds a diagonal
         kk.infer(grid, "bp").joint([0, 5])
 
 

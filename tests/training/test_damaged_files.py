@@ -206,7 +206,7 @@ def test_files_never_say_where_a_later_fit_writes(tmp_path: Path) -> None:
     assert "options have checkpoint" in refused(BoltzmannMachine.load, tmp_path / "model", odd)
 
 
-@pytest.mark.parametrize("option", ["hidden_replicas", "visible_replicas", "n_hidden"])
+@pytest.mark.parametrize("option", ["hidden_replicas", "visible_replicas", "n_components"])
 def test_options_with_numbers_of_any_length_are_refused(option: str, tmp_path: Path) -> None:
     """They would be found too large only where the model is used."""
     place = tmp_path / "model"

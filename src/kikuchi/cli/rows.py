@@ -137,8 +137,8 @@ class RowOptions:
         values = self._scaled(values)
         pixels = values.shape[1]
         shape = square_shape(pixels) if self.image is None else image_shape(self.image, pixels)
-        learnt, held_out, positions = self._divided(values, seed)
-        return TrainingRows(learnt, held_out, shape, names, positions)
+        rows, held_out, positions = self._divided(values, seed)
+        return TrainingRows(rows, held_out, shape, names, positions)
 
     def read_target(
         self, path: str, target: str, seed: int, *, classes: bool = False
@@ -166,7 +166,7 @@ class RowOptions:
         values = _complete(table, [*kept, column], path, column if classes else None)
         names.append(names.pop(place))
         scaled = self._scaled(values[:, :-1])
-        rows, held_out = self._divided(np.column_stack([scaled, values[:, -1]]), seed)
+        rows, held_out, _ = self._divided(np.column_stack([scaled, values[:, -1]]), seed)
         words = table.texts.get(column)
 
         def labels(found: NDArray[Any]) -> NDArray[Any]:

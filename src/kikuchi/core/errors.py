@@ -84,6 +84,10 @@ class UnknownOptionError(MethodError, TypeError):
     """A keyword argument that an estimator does not have."""
 
 
+class UnavailableError(MethodError, AttributeError):
+    """A method that an estimator does not have as it was fitted; `hasattr` is False."""
+
+
 class BudgetError(KikuchiError):
     """Work that needs more memory or time than the budget allows."""
 

@@ -147,7 +147,7 @@ class ProgressBar:
         """Show the bar after a delay, unless it is hidden before."""
         with self._lock:
             if self._timer is None and self._live is None:
-                self._timer = threading.Timer(seconds, self._open)
+                self._timer = threading.Timer(seconds, self._appear)
                 self._timer.daemon = True
                 self._timer.start()
 
@@ -218,8 +218,14 @@ class ProgressBar:
         times = taken if left is None else f"{taken}, up to {minutes(left)} left"
         return [f"{current_phase()} {place}".strip(), times, self.detail]
 
+    def _appear(self) -> None:
+        """Show the bar, unless it was hidden while its timer waited for the lock."""
+        with self._lock:
+            if threading.current_thread() is self._timer:
+                self._open()
+
     def _open(self) -> None:
-        """Show the bar; also called by the timer."""
+        """Show the bar."""
         with self._lock:
             self._timer = None
             if self._live is None and (not _OPEN or _OPEN[-1] is self):

@@ -7,7 +7,7 @@ import io
 import math
 import sys
 import zipfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, Any
@@ -147,10 +147,8 @@ class Lines:
         return rows, tuple(begins)
 
 
-def read_lines(place: Path, is_number: Callable[[str], bool]) -> Lines:
-    """Read the lines of a text file; the first contains the column names unless all its cells are
-    numbers.
-    """
+def read_lines(place: Path, is_row: Callable[[Sequence[str]], bool]) -> Lines:
+    """Read the lines of a text file; the first contains the column names unless `is_row` holds."""
     text = read_text(place)
     require_room(place, _bytes_to_split(text), "its text")
     every = list(enumerate(io.StringIO(text, newline=""), start=1))
@@ -162,7 +160,7 @@ def read_lines(place: Path, is_number: Callable[[str], bool]) -> Lines:
         head = next(csv.reader([every[first][1]], delimiter=delimiter))
     kept = _kept_lines(place, every[first:], delimiter, len(head))
     numbers, lines = [number for number, _ in kept], [line for _, line in kept]
-    if all(map(is_number, head)):
+    if is_row(head):
         return Lines(place, None, len(head), delimiter, lines, numbers)
     names = tuple(from_cell(cell.strip()) for cell in head)
     if len(lines) == 1:
@@ -201,7 +199,7 @@ def _kept_lines(
 
 
 def _text(place: Path, texts: bool) -> Table:
-    lines = read_lines(place, _is_number)
+    lines = read_lines(place, lambda head: all(map(_is_number, head)))
     try:
         found = np.loadtxt(lines.body, delimiter=lines.delimiter, ndmin=2, comments=None)
         if found.shape == (len(lines.body), lines.width):

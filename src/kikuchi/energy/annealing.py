@@ -122,6 +122,19 @@ def _exchange(
     return lax.fori_loop(0, sweeps, sweep, chains)
 
 
+def without_density(model: Any) -> str | None:
+    """Return why a fitted `EnergyModel` has no density; None if it has one or is not fitted."""
+    if not hasattr(model, "model_") or model.has_density:
+        return None
+    return f"the model has no density and no samples: {model.improper}"
+
+
+def need_density(model: Any) -> None:
+    """Raise an error for an `EnergyModel` without a density."""
+    if reason := without_density(model):
+        raise MethodError(reason)
+
+
 def annealed_log_z(
     energy: Energy,
     parameters: Any,

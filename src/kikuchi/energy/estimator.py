@@ -21,7 +21,7 @@ from kikuchi.core.run import Run
 from kikuchi.core.seeds import Seed, generator
 from kikuchi.core.trace import Trace
 from kikuchi.energy import kinds
-from kikuchi.energy.annealing import annealed_log_z
+from kikuchi.energy.annealing import annealed_log_z, need_density, without_density
 from kikuchi.energy.defaults import AUTO, FEW_COLUMNS, LINEAR, NETWORK, Recipe, recipe
 from kikuchi.energy.energies import (
     ENERGIES,
@@ -39,6 +39,7 @@ from kikuchi.energy.samplers import ChainMoves, sample_chains
 from kikuchi.energy.start import STARTS, directions_of_rows, independent_components
 from kikuchi.energy.whitening import Whitening
 from kikuchi.engines.sampling.annealing import LogZ
+from kikuchi.training.available import available_unless
 from kikuchi.training.checkpoint import Arrays, part, prefixed
 from kikuchi.training.estimator import (
     ConvergenceWarning,
@@ -208,7 +209,7 @@ class EnergyModel(FeatureTransformer, TrainedEstimator):
         )
         if reset:
             if len(rows) < 2:
-                raise DataError("at least 2 rows are needed, got 1")
+                raise DataError("at least 2 rows are needed, got 1 sample")
             kind, components = self.whiten, self.pca_components
             if components is not None and kind == "none":
                 raise MethodError("pca_components are those of a whitening: give whiten='pca'")
@@ -416,10 +417,6 @@ class EnergyModel(FeatureTransformer, TrainedEstimator):
         """False where Z is known to be infinite."""
         return not (self.improper or "").startswith(INFINITE)
 
-    def _need_density(self) -> None:
-        if not self.has_density:
-            raise MethodError(f"the model has no density and no samples: {self.improper}")
-
     def _white(self, X: ArrayLike) -> NDArray[np.float32]:
         self._model  # noqa: B018  (refuses an estimator that was not fitted)
         return self._rows(X)
@@ -455,7 +452,7 @@ class EnergyModel(FeatureTransformer, TrainedEstimator):
         `log_z_` for `score_samples`. A warning is issued if it is not reliable, and if the training
         rows have a lower density than under one normal distribution.
         """
-        self._need_density()
+        need_density(self)
         energy, values = self._energy(), self._values
         found = self._exact_log_z()
         if found is None:
@@ -507,6 +504,7 @@ class EnergyModel(FeatureTransformer, TrainedEstimator):
         """Whether there are as many linear features as white columns, so that log Z is exact."""
         return square_experts(self._energy(), self._values) is not None
 
+    @available_unless(without_density)
     def score_samples(self, X: ArrayLike) -> Array:
         """Log-density of each row of `X` (rows, columns), by the estimate of `log_z` (made now if
         it was not).
@@ -539,7 +537,7 @@ class EnergyModel(FeatureTransformer, TrainedEstimator):
         """`n_samples` rows of the model: exact if it is square, else chains of `sweeps` Hamiltonian
         moves that begin at rows of the data. `random_state` is the seed.
         """
-        self._need_density()
+        need_density(self)
         energy, values = self._energy(), self._values
         key = jax.random.key(int(generator(random_state).integers(2**31)))
         with precision(values):

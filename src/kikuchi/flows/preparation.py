@@ -105,7 +105,7 @@ def prepare(
     ([1.0, 1.0], '2 columns hold whole numbers only: ')
     """
     if len(rows) < 2:
-        raise DataError("at least 2 rows are needed, got 1")
+        raise DataError("at least 2 rows are needed, got 1 sample")
     whole = whole_columns(rows)
     if whole.any() and dequantise == "none":
         raise DataError(

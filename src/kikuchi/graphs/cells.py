@@ -3,8 +3,9 @@
 `kk.learn`, `kk.evaluate`, `kk.predict_proba` and the commands read tables by these rules.
 
 * The first line of a text file names the columns, unless it holds whole numbers and missing cells
-  alone: then it is a row, and columns go by place. So do those of an array, whose numbers count
-  states always.
+  alone: then it is a row, and columns go by place. The numbers `0,1,2,...` of all variables name
+  the columns of a model without names if they cannot be a row of states. The columns of an array go
+  by place too, and its numbers always count states.
 * A column belongs to the variable of its name. Where the model has no names, `x3` and `3` are
   variable 3, and columns with other names go by place if there are as many as variables.
 * A cell that is the name of a state is that state. Other numbers, typed or written, are compared
@@ -181,15 +182,25 @@ def _is_nan(cell: Any) -> bool:
 # ---------------------------------------------------------------------- columns
 
 
-def names_columns(cells: Sequence[str]) -> bool:
+def names_columns(cells: Sequence[str], graph: FactorGraph | None = None) -> bool:
     """Whether the first line of a text file names its columns.
 
-    A line of whole numbers and missing cells alone is a row: its columns go by place.
+    A line of whole numbers and missing cells alone is a row: its columns go by place. The numbers
+    0, 1, ... of all variables of a `graph` without names are the header that pandas writes, if one
+    of them is not a state of its variable.
 
     >>> names_columns(["smoke", "1"]), names_columns(["0", "-1", "NA"])
     (True, False)
+    >>> names_columns(["0", "1", "2"], FactorGraph([2, 2, 2], []))
+    True
     """
-    return not all(cell.strip().removeprefix("-").isdecimal() or is_missing(cell) for cell in cells)
+    words = [cell.strip() for cell in cells]
+    if not all(word.removeprefix("-").isdecimal() or is_missing(word) for word in words):
+        return True
+    if graph is None or graph.names is not None or graph.states is not None:
+        return False
+    numbered = words == [str(v) for v in range(graph.n_variables)]
+    return numbered and any(v >= size for v, size in enumerate(graph.cardinalities))
 
 
 def column_variables(

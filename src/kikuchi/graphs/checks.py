@@ -230,7 +230,9 @@ def as_states(
         return None
     result = tuple(_texts(group) for group in states)
     if len(result) != len(cards):
-        raise ModelError(f"state names for {len(result)} variables, but the model has {len(cards)}")
+        raise ModelError(
+            f"state names are needed for all {len(cards)} variables, got {len(result)}"
+        )
     for v, group in enumerate(result):
         if len(group) != cards[v] or len(set(group)) != len(group):
             raise ModelError(f"variable {v} needs {cards[v]} different state names, got {group}")

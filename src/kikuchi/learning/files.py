@@ -44,7 +44,7 @@ def read_data(
         states, weights = _arrays(place)
         with _named(place):
             return Data.of(states, graph, weights=weights, bins=bins)
-    lines = read_lines(place, lambda cell: not names_columns([cell]))
+    lines = read_lines(place, lambda head: not names_columns(head, graph))
     cells, numbers = lines.cells()
     rows = np.array(cells, dtype=object)
     with _named(place, numbers):

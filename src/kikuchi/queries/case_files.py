@@ -262,7 +262,7 @@ def _reading(path: PathName, graph: FactorGraph) -> Iterator[tuple[list[str], It
         with guarded_reading(place, "text"):
             cells = next(csv.reader([head], delimiter=delimiter))
         names = [from_cell(cell.strip()) for cell in cells]
-        if not names_columns(names):
+        if not names_columns(names, graph):
             names, lines = _names_by_place(place, graph, len(names)), chain([head], lines)
         yield names, _text_chunks(place, lines, delimiter, len(names))
 

@@ -17,7 +17,7 @@ import numpy as np
 
 from kikuchi.core.arrays import Array
 from kikuchi.core.budget import Budget
-from kikuchi.core.errors import DataError, MethodError, ModelError
+from kikuchi.core.errors import DataError, ModelError, UnavailableError
 from kikuchi.core.interrupts import safe_interrupts
 from kikuchi.core.log import warn_caller
 from kikuchi.core.methods import constructor
@@ -39,12 +39,17 @@ from kikuchi.temporal.sequences import (
     random_walk_likelihood,
     read_sequences,
 )
+from kikuchi.training.available import available_unless
 from kikuchi.training.checkpoint import Arrays, part, prefixed
 from kikuchi.training.estimator import Estimator, check_is_fitted
 from kikuchi.training.resuming import fit_store
 from kikuchi.training.trainer import TrainingTrace
 
 _RESIDUAL = "change of the objective per row"
+_NO_ROW_SCORES = (
+    "{} gives the likelihood of whole sequences only, as a bound or an approximation; use score, "
+    "or the log_likelihood of the result of smooth"
+)
 
 
 class Fitted(Generic[Model]):
@@ -123,7 +128,7 @@ class SequenceEstimator(Estimator):
         sequences, names = read_sequences(X).split(lengths), column_names(X)
         if reset:
             if sequences.rows < 2:
-                raise DataError("at least 2 rows are needed, got 1")
+                raise DataError("at least 2 rows are needed, got 1 sample")
             check_columns(sequences)
             self.n_features_in_ = sequences.width
             self.__dict__.pop("feature_names_in_", None)  # those of an earlier fit
@@ -275,6 +280,13 @@ class SequenceEstimator(Estimator):
         self.trace_.residual_name = _RESIDUAL
 
 
+def _without_row_scores(estimator: RowsEstimator) -> str | None:
+    """Return why an estimator has no log density of single rows; None if it has one."""
+    if type(estimator)._row_scores is not RowsEstimator._row_scores:
+        return None
+    return _NO_ROW_SCORES.format(type(estimator).__name__)
+
+
 @dataclass(eq=False, repr=False, kw_only=True)
 class RowsEstimator(SequenceEstimator):
     """Base of the estimators that learn from outputs alone, by EM or along the gradient."""
@@ -309,6 +321,7 @@ class RowsEstimator(SequenceEstimator):
         self._check_options()
         return self._fit(self._sequences(X, reset=True), method)
 
+    @available_unless(_without_row_scores)
     def score_samples(self, X: Any, lengths: Any = None) -> Any:
         """Return the log density of each row of `X` given the rows before it, or a list of such
         arrays for a list of tables; `lengths` are those of sequences in one table. The sum is the
@@ -319,10 +332,7 @@ class RowsEstimator(SequenceEstimator):
 
     def _row_scores(self, rows: Array) -> Array:
         """Log density of each row of a sequence given those before it."""
-        raise MethodError(
-            f"{type(self).__name__} knows the likelihood of whole sequences only, as a bound or an "
-            "approximation: use score, or the log_likelihood of what smooth returns"
-        )
+        raise UnavailableError(_NO_ROW_SCORES.format(type(self).__name__))
 
     def score(self, X: Any, y: object = None, *, lengths: Any = None) -> float:
         """Return the log-likelihood per row of `X`, the mean of `score_samples`; where only a bound

@@ -271,7 +271,7 @@ def test_memory_is_asked_for_first() -> None:
 
 def test_bad_variables_are_named() -> None:
     beliefs = kk.infer(kk.grid(2, 2, seed=0), "jt")
-    with pytest.raises(ModelError, match="asked twice"):
+    with pytest.raises(ModelError, match="a variable is repeated"):
         beliefs.covariance([0, 0])
     with pytest.raises(ModelError):
         beliefs.covariance([7])

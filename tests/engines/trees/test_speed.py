@@ -48,13 +48,20 @@ def test_a_folder_that_is_not_there_does_no_harm(
 
 @pytest.mark.parametrize(("side", "states"), [(5, 14), (9, 3), (15, 2)])
 def test_cliques_are_priced_by_what_they_take(side: int, states: int) -> None:
+    """CPU time, the best of three runs, against the speed measured directly before and after: the
+    kept one may be that of a machine with other work to do.
+    """
     graph = kk.grid(side, side, states=states, seed=0)
     kk.infer(graph, "jt:order=min-fill")
-    begin = time.process_time()
-    kk.infer(graph, "jt:order=min-fill")
-    taken = time.process_time() - begin
-    price = kk.plan(graph, order="min-fill").seconds(speed.measured())
-    assert taken / 3 < price < 3 * taken
+    plan = kk.plan(graph, order="min-fill")
+    prices = [plan.seconds(speed._measure())]
+    taken = []
+    for _ in range(3):
+        begin = time.process_time()
+        kk.infer(graph, "jt:order=min-fill")
+        taken.append(time.process_time() - begin)
+    prices.append(plan.seconds(speed._measure()))
+    assert min(taken) / 3 < max(prices) and min(prices) < 3 * min(taken)
 
 
 def test_memory_that_was_not_used_before_is_priced(place: Path) -> None:

@@ -183,7 +183,7 @@ def test_some_pairs_only(people: tuple[Array, NDArray[np.int64]]) -> None:
     faces, who = people
     model = FacePairRBM(RateCodedRBM(3, max_iter=2), pairs=10, random_state=1).fit(faces, who)
     assert model.n_pairs_ == 20
-    assert model.get_params()["machine__n_hidden"] == 3
+    assert model.get_params()["machine__n_components"] == 3
 
 
 def test_counts_and_shares_of_replicas_are_the_same_faces() -> None:

@@ -231,6 +231,9 @@ def test_fewer_sources_than_sensors():
     assert found.inverse_transform(found.transform(samples)) == pytest.approx(samples, abs=0.1)
     with pytest.raises(MethodError, match="as many sources as sensors"):
         found.score_samples(samples)
+    with pytest.raises(MethodError, match="as many sources as sensors"):
+        found.score(samples)
+    assert not hasattr(found, "score_samples")
 
 
 # ---------------------------------------------------------------------- over-complete

@@ -110,7 +110,7 @@ def test_everything_is_exact_for_gaussian_sources(sources: int, sensors: int, no
 
 def graph_of(task: Problem, sample: int) -> FactorGraph:
     """The posterior of one sample as a model of the discrete library."""
-    count = task.n_components
+    count = task.n_sources
     states = [np.array(prior.states) for prior in task.priors]
     j = task.coupling[sample] if task.per_sample else task.coupling
     factors: list[tuple[tuple[int, ...], np.ndarray]] = []
@@ -483,7 +483,7 @@ def test_texts() -> None:
         parse_posterior("adatp")
     with pytest.raises(MethodError, match="must be in"):
         parse_posterior("variational:damping=0.1")
-    with pytest.raises(MethodError, match=r"posterior: a text such as .*got 5"):
+    with pytest.raises(MethodError, match=r"posterior: a string such as .*got 5"):
         parse_posterior(5)  # type: ignore[arg-type]
 
 

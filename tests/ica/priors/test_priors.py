@@ -362,10 +362,10 @@ def test_priors_of_several_sources() -> None:
     assert mixed[1].rate == 3
     with pytest.raises(MethodError, match="2 priors are given for 3"):
         as_priors(["binary", "cosh"], 3)
-    with pytest.raises(MethodError, match="prior: a text such as"):
+    with pytest.raises(MethodError, match="prior: a string such as"):
         as_priors([1.0], 1)  # type: ignore[list-item]
     for nothing in (5, None):
-        with pytest.raises(MethodError, match=f"prior: a text such as.*got {nothing}"):
+        with pytest.raises(MethodError, match=f"prior: a string such as.*got {nothing}"):
             as_priors(nothing, 2)  # type: ignore[arg-type]
 
 

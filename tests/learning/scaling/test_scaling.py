@@ -5,7 +5,9 @@ Rows TEH-M2, TEH-M5, TEH-M25, TEH-L5, TEH-L14, TEH-L15, TEH-L18.
 
 from __future__ import annotations
 
+import itertools
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -494,10 +496,16 @@ def test_checkpoint_of_a_fit_to_targets(tmp_path: Path) -> None:
     assert fit.iterations == learner.fit_targets(graph, targets).iterations
 
 
-def test_seconds_are_honoured() -> None:
+def test_seconds_are_honoured(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A clock that advances by 1 ms whenever it is read: the same stop on every machine."""
     graph = all_pairs([2] * 9)
     rows = random_rows(np.random.default_rng(0), graph, 500)
     learner = GeneralisedScalingML(smoothing=0.1)
-    learner.fit(graph, rows, budget=kk.Budget(iterations=1), score=False)  # loads compiled loops
-    fit = learner.fit(graph, rows, budget=kk.Budget(seconds=0.05), score=False)
-    assert fit.stopped == "seconds" and fit.seconds < 1.0 and fit.iterations > 1
+    reads = itertools.count()
+    clock = SimpleNamespace(perf_counter=lambda: 1e-3 * next(reads))
+    monkeypatch.setattr("kikuchi.core.budget.time", clock)
+    fit = learner.fit(graph, rows, budget=kk.Budget(seconds=0.1), score=False)
+    assert fit.stopped == "seconds" and not fit.converged and fit.iterations > 1
+    assert 0.1 <= fit.seconds < 0.2
+    longer = learner.fit(graph, rows, budget=kk.Budget(seconds=0.2), score=False)
+    assert longer.stopped == "seconds" and longer.iterations > fit.iterations

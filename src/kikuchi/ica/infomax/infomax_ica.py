@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from kikuchi.core.arrays import Array
-from kikuchi.core.errors import DataError, MethodError
+from kikuchi.core.errors import DataError
 from kikuchi.core.interrupts import safe_interrupts
 from kikuchi.core.options import option
 from kikuchi.core.seeds import generator
@@ -26,6 +26,7 @@ from kikuchi.ica.infomax.densities import find_density
 from kikuchi.ica.infomax.most_probable import map_sources
 from kikuchi.ica.infomax.objective import per_source
 from kikuchi.ica.recordings import checked_samples
+from kikuchi.training.available import available_unless
 from kikuchi.training.checkpoint import Arrays
 from kikuchi.training.estimator import check_is_fitted
 from kikuchi.training.resuming import StateFile, fit_store
@@ -33,6 +34,16 @@ from kikuchi.training.resuming import StateFile, fit_store
 _RANK = 1e-10  # least variance of a direction, as a fraction of the greatest
 _NOISE = 0.01  # of the mean variance of the sensors
 _ALIKE = 0.98  # cosine of two columns that have become one
+
+
+def _without_density(ica: InfomaxICA) -> str | None:
+    """Return why a fitted estimator has no density of the data; None if it has one."""
+    if not hasattr(ica, "components_") or len(ica.components_) == ica.n_features_in_:
+        return None
+    return (
+        "InfomaxICA: a density of the data needs as many sources as sensors, got "
+        f"{len(ica.components_)} sources and {ica.n_features_in_} sensors"
+    )
 
 
 @dataclass(eq=False, repr=False)
@@ -178,14 +189,10 @@ class InfomaxICA(IcaEstimator):
             return map_sources(centred, self.mixing_, rate=self.rate_, noise=self.noise_variance_)
         return np.asarray(centred @ self.components_.T)
 
+    @available_unless(_without_density)
     def score_samples(self, X: ArrayLike) -> Array:
         """Log density of each row of `X`; for as many sources as sensors only."""
         check_is_fitted(self)
-        if len(self.components_) != self.n_features_in_:
-            raise MethodError(
-                "InfomaxICA: a density of the data needs as many sources as sensors, got "
-                f"{len(self.components_)} sources and {self.n_features_in_} sensors"
-            )
         densities = [find_density(name) for name in self.densities_]
         energies = per_source(self.transform(X).T.copy(), densities, "energy").sum(axis=0)
         return np.asarray(float(np.linalg.slogdet(self.components_)[1]) - energies)
