@@ -85,7 +85,7 @@ def test_classes(table: Path, tmp_path: Path) -> None:
         (["bayesnn", "--target", "height", "--prior", "group"], "--prior must be one of"),
         (
             ["bayesnn", "--target", "height", "--hidden-layer-sizes", 0],
-            "--hidden-layer-sizes must be",
+            "--hidden-layer-sizes are the sizes",
         ),
         (["bayesnn", "--target", "height", "--max-iter", 0], "--max-iter must be"),
         (["bayesnn-classes", "--target", "height"], "whole numbers"),

@@ -54,7 +54,7 @@ def reading_limit(size: int | None) -> Iterator[None]:
     Traceback (most recent call last):
     ...
     kikuchi.core.errors.BudgetError: a.npy: an array takes 8 kB to read, but 1 kB is the limit; \
-use a smaller file, or allow more memory (--memory, or reading_limit in Python)
+use a smaller file, or raise the limit (--memory, or reading_limit in Python)
     """
     token = _LIMIT.set(size)
     try:

@@ -55,8 +55,8 @@ def shown(progress: ProgressOption, label: str | ProgressBar) -> Iterator[Progre
     >>> with shown("yes", "bp") as report:
     ...     pass
     Traceback (most recent call last):
-    kikuchi.core.errors.MethodError: progress must be True, False or a function that is told, \
-got 'yes'
+    ...
+    kikuchi.core.errors.MethodError: progress must be True, False or a callback, got 'yes'
     """
     if progress is None or progress is False:
         yield silent

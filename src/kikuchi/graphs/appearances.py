@@ -183,7 +183,7 @@ def given_appearances(graph: FactorGraph, weights: ArrayLike) -> Appearances:
     >>> triangle = complete(3)
     >>> given_appearances(triangle, np.full(triangle.n_factors, 2 / 3)).kind
     'given'
-    >>> given_appearances(triangle, np.ones(triangle.n_factors))
+    >>> given_appearances(triangle, np.ones(triangle.n_factors))  # doctest: +NORMALIZE_WHITESPACE
     Traceback (most recent call last):
         ...
     kikuchi.core.errors.MethodError: appearances: the factors among variables 0, 1, 2 sum to 3, but
