@@ -159,7 +159,7 @@ class FlowHMM(_FlowChainFit, HMM):
 
     >>> rng = np.random.default_rng(0)
     >>> X = [rng.normal(size=(20, 2)) + np.repeat([[-2.0], [2.0]], 10, axis=0) for _ in range(8)]
-    >>> hmm = FlowHMM(2, flow="coupling:layers=1,width=4", components=1, max_iter=2, random_state=0)
+    >>> hmm = FlowHMM(2, flow="coupling:layers=1,width=4", n_mix=1, max_iter=2, random_state=0)
     >>> hmm.fit(X).predict(X[0]).shape
     (20,)
 
