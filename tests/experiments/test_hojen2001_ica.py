@@ -286,7 +286,7 @@ def test_scans_of_a_file(tmp_path: Path) -> None:
     (row,) = experiment.rows([one])
     assert "bold.nii.gz" in row.quantity and row.agrees is None
     assert to_svg(experiment.figure([one]))
-    with pytest.raises(KikuchiError, match="there is no such file"):
+    with pytest.raises(KikuchiError, match="no such file"):
         missing = find_experiment("HOJ-E8", data=str(tmp_path / "none.nii"))
         missing.run_case({**one.case, "data": str(tmp_path / "none.nii")})
 

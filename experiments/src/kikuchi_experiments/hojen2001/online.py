@@ -156,7 +156,7 @@ def _pima(case: Case) -> Result:
     batch = minimize(loss, np.zeros(n), jac=True, method="L-BFGS-B").x
     signs = np.sign(np.column_stack([new, np.ones(len(new))]) @ batch)
     once = ProbitFilter(prior=prior).partial_fit(x, y)
-    twice = ProbitFilter(prior=prior, passes=2).fit(x, y)
+    twice = ProbitFilter(prior=prior, max_iter=2).fit(x, y)
     weights = StateSpace(
         np.eye(n), design[:, None, :], np.zeros((n, n)), [[0.0]],
         initial_covariance=prior * np.eye(n),

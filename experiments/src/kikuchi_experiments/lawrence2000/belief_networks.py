@@ -211,7 +211,7 @@ class LearningBars(Experiment):
             random_state=case["seed"],
         ).fit(bars())
         return {
-            "likelihood": net.log_likelihood(bars(), "exact").mean(),
+            "likelihood": net.row_likelihoods(bars(), "exact").estimate.mean(),
             "bound": net.score(bars()),
             "stopped": net.stopped_,
         }
