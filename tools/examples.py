@@ -114,6 +114,7 @@ def run_page(path: Path, *, store: bool = False) -> list[Fault]:
     import matplotlib as mpl
 
     from kikuchi.methods.registry import METHODS
+    from kikuchi.training import kinds
 
     text = path.read_text(encoding="utf-8")
     name = path.name
@@ -129,6 +130,7 @@ def run_page(path: Path, *, store: bool = False) -> list[Fault]:
             del sys.modules[module.__name__]
             for method in set(METHODS) - known:  # what the page added
                 METHODS.remove(method)
+            kinds.forget_registered()
 
 
 def _check_pictures(name: str, text: str, store: bool) -> Iterator[Fault]:

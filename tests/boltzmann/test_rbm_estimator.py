@@ -193,7 +193,7 @@ def test_grid_search_chooses_as_the_exact_likelihood_does() -> None:
         for k in sizes
     ]
     assert search.cv_results_["mean_test_score"] == pytest.approx(truth, abs=1e-4)
-    assert search.best_params_["n_hidden"] == sizes[int(np.argmax(truth))] < 20
+    assert search.best_params_["n_components"] == sizes[int(np.argmax(truth))] < 20
 
 
 def poorly_annealed(rows: np.ndarray) -> tuple[RBM, Any]:

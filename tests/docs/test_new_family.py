@@ -105,4 +105,4 @@ def test_the_commands_take_it(family: ModuleType, tmp_path: Path) -> None:
         refused = CliRunner().invoke(app, ["sample", out, "-o", str(tmp_path / "s.csv")])
         assert refused.exit_code == 2 and "planar gives density" in refused.output
     finally:
-        del kinds._ADDED["planar"]
+        kinds.forget_registered()

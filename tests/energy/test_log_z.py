@@ -69,9 +69,9 @@ def test_replicas_that_exchange_reach_a_mode_where_none_began():
     path = RadialMap(*(jnp.asarray(part, jnp.float32) for part in path))
     start = path.back(jnp.asarray(6.0 + rng.normal(size=(400, 1)), jnp.float32))
     betas = jnp.linspace(0.0, 1.0, 8)
+    chains = jnp.broadcast_to(start, (8, *start.shape)), jnp.full(8, 0.2)
     z, _ = _exchange(
-        energy, ChainMoves("hmc", 5), None, path, jnp.broadcast_to(start, (8, *start.shape)),
-        betas, jnp.full(8, 0.2), jax.random.key(0), sweeps=300,
-    )  # fmt: skip
+        energy, ChainMoves("hmc", 5), None, path, chains, betas, jax.random.key(0), sweeps=300
+    )
     share = np.mean(np.asarray(path(z[-1]))[:, 0] < 0)
     assert share == pytest.approx(0.75, abs=0.08)

@@ -114,6 +114,11 @@ def register(kind: Kind) -> None:
     _ADDED[kind.name] = kind
 
 
+def forget_registered() -> None:
+    """Remove the kinds that `register` added in this process."""
+    _ADDED.clear()
+
+
 @functools.cache
 def _declared() -> Mapping[str, Kind]:
     found: dict[str, Kind] = {}

@@ -172,7 +172,7 @@ class DigitFeatures(Experiment):
 
         images = digits(case["data"] or "mnist", side=_PATCH)
         white = Whitening.fit(images.pixels, "zca", case["components"])(images.pixels)
-        model = learnt(case, white, whiten="pca", n_components=case["components"])
+        model = learnt(case, white, whiten="pca", pca_components=case["components"])
         filters = by_power(model.filters_)
         local = locality(filters, np.ones((_PATCH, _PATCH), bool)) > LOCAL
         straight = fit_gabors(filters, (_PATCH, _PATCH)).r_squared > GABOR
@@ -220,7 +220,7 @@ class FaceFeatures(Experiment):
         pixels, mask, _ = prepared(case["data"], case["side"])
         transposed = case["representation"] == "transposed"
         rows = pixels.T if transposed else pixels
-        model = learnt(case, rows, whiten="pca", n_components=case["components"])
+        model = learnt(case, rows, whiten="pca", pca_components=case["components"])
         features = model.transform(rows).T if transposed else by_power(model.basis_)
         return {
             **told(model),
