@@ -262,7 +262,7 @@ def _address(scheduler: subprocess.Popen[str]) -> str:
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("lost", "message"), [("worker", "no worker for 2 s"), ("scheduler", "scheduler .* has gone")]
+    ("lost", "message"), [("worker", "no worker for 2 s"), ("scheduler", "the scheduler .* gone")]
 )
 def test_a_cluster_that_is_lost_is_said(
     running: Running, lost: str, message: str, monkeypatch: pytest.MonkeyPatch
