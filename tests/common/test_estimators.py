@@ -31,6 +31,7 @@ from common.estimators import (
 )
 from kikuchi.core.errors import KikuchiError
 from kikuchi.training.estimator import Estimator, FitResults
+from kikuchi.training.kinds import all_kinds
 
 pytestmark = pytest.mark.filterwarnings("ignore")
 EARLY = ("seconds", "converged", "validation", "unresolved")
@@ -73,6 +74,7 @@ def test_the_table_has_every_estimator() -> None:
     kinds = {c.__name__ for c in classes if not inspect.isabstract(c)}
     baselines = {"LaplaceMLPRegressor", "SampledMLPRegressor"}  # without files, limits and resuming
     assert kinds == {f.kind.__name__ for f in FAMILIES.values()} | baselines
+    assert kinds == {kind.class_name for kind in all_kinds().values()}
 
 
 # ---------------------------------------------------------------------- fits

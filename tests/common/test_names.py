@@ -13,7 +13,7 @@ from common.estimators import FAMILIES, quietly
 from common.test_estimators import fitted
 from kikuchi.bayesnn import LaplaceMLPRegressor, SampledMLPRegressor
 from kikuchi.core.errors import UnavailableError, UnknownOptionError
-from kikuchi.training.estimator import OTHER_NAMES
+from kikuchi.training.option_names import OTHER_NAMES
 
 CLASSES: list[Any] = [
     *{family.kind: None for family in FAMILIES.values()}, LaplaceMLPRegressor, SampledMLPRegressor

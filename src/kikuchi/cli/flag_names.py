@@ -6,42 +6,26 @@ import re
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from kikuchi.training.option_names import OTHER_NAMES
+
 _QUOTES = "'\""
-_SIZES = ("--n-components", "--n-states", "--hidden-layer-sizes", "--n-mix")
-_LIMITS = ("--max-iter",)
-REMOVED_OPTIONS: dict[str, tuple[str, ...]] = {
+_SHELL: dict[str, tuple[str, ...]] = {
     "--given": ("--evidence",),
     "--output": ("--out",),
     "--targets": ("--target",),
     "--label": ("--target",),
     "--table": ("--out",),
     "--random-state": ("--seed",),
-    **dict.fromkeys(
-        (
-            *("--hidden", "--n-hidden", "--features", "--n-features", "--components", "--layers"),
-            *("--sources", "--n-sources", "--state", "--states", "--chains", "--n-latent"),
-        ),
-        _SIZES,
-    ),
-    **dict.fromkeys(
-        (
-            *("--epochs", "--steps", "--iterations", "--rounds", "--passes", "--cycles"),
-            *("--max-iterations", "--n-iter"),
-        ),
-        _LIMITS,
-    ),
-    "--restarts": ("--n-init",),
+    "--features": ("--n-components",),
+    "--steps": ("--max-iter",),
+    "--iterations": ("--max-iter",),
     "--rate": ("--learning-rate",),
     "--batch": ("--batch-size",),
     "--decay": ("--weight-decay",),
-    "--optimiser": ("--solver",),
-    "--optimizer": ("--solver",),
-    "--scheme": ("--posterior",),
-    "--covariance": ("--covariance-type",),
     "--price": ("--C",),
     "--double": ("--dtype",),
 }
-"""Options of earlier commands and of other libraries, and what they are called now."""
+"""Words of the command line alone; names of options in Python are in `OTHER_NAMES`."""
 _ADVICE = re.compile(r"(?:^|[;:,(] |\bor )(?:raise|lower|give|use|try|set|more|fewer)\b[^;:(]*")
 
 
@@ -50,11 +34,15 @@ def new_name(name: str, flags: Iterable[str]) -> str | None:
 
     >>> new_name("--given", ["--evidence", "--out"]), new_name("--batch_size", ["--batch-size"])
     ('--evidence', '--batch-size')
+    >>> new_name("--n-hidden", ["--n-components"]), new_name("--states", ["--n-states"])
+    ('--n-components', '--n-states')
     """
     known, word = set(flags), name.replace("_", "-")
     if word in known:
         return word
-    return next((flag for flag in REMOVED_OPTIONS.get(word, ()) if flag in known), None)
+    ours = OTHER_NAMES.get(word.removeprefix("--").replace("-", "_"), ())
+    flags_of_ours = ("--" + name.replace("_", "-") for name in ours)
+    return next((flag for flag in (*_SHELL.get(word, ()), *flags_of_ours) if flag in known), None)
 
 
 def option_names(context: Any) -> dict[str, str | None]:

@@ -52,6 +52,7 @@ from kikuchi.training.checkpoint import (
 from kikuchi.training.kinds import Kind
 from kikuchi.training.model import restored
 from kikuchi.training.optimiser import Optimiser, Sgd, parse_optimiser
+from kikuchi.training.option_names import OTHER_NAMES
 from kikuchi.training.rule import BaseRule
 from kikuchi.training.trainer import Training, TrainingTrace, train
 from kikuchi.training.updates import TrainerState
@@ -111,51 +112,6 @@ def validate_data(estimator: Any, X: Any, *arguments: Any, **options: Any) -> An
             f"{type(estimator).__name__} takes numbers, {str(error).rpartition(': ')[2]} is none; "
             "encode words first, for example with sklearn.preprocessing.OneHotEncoder"
         ) from None
-
-
-OTHER_NAMES = {  # of scikit-learn, hmmlearn and others
-    "n_components": ("n_states", "hidden_layer_sizes"),
-    "n_hidden": ("n_components", "hidden_layer_sizes"),
-    "n_sources": ("n_components",),
-    "n_features": ("n_components",),
-    "n_latent": ("n_components",),
-    "n_clusters": ("n_components", "n_states"),
-    "hidden": ("hidden_layer_sizes", "n_components"),
-    "layers": ("hidden_layer_sizes",),
-    "hidden_units": ("hidden_layer_sizes", "n_components"),
-    "states": ("n_states",),
-    "chains": ("n_states",),
-    "state": ("n_components",),
-    "components": ("n_mix", "n_components"),
-    "sources": ("n_components",),
-    "covariance": ("covariance_type",),
-    "n_iter": ("max_iter",),
-    "n_epochs": ("max_iter",),
-    "epochs": ("max_iter",),
-    "max_epochs": ("max_iter",),
-    "max_iterations": ("max_iter",),
-    "rounds": ("max_iter",),
-    "passes": ("max_iter",),
-    "cycles": ("max_iter",),
-    "inner_iterations": ("inner_max_iter",),
-    "restarts": ("n_init",),
-    "networks": ("n_init",),
-    "n_starts": ("n_init",),
-    "optimiser": ("solver",),
-    "optimizer": ("solver",),
-    "algorithm": ("solver", "learner"),
-    "rule": ("learner",),
-    "scheme": ("posterior",),
-    "form": ("arithmetic", "density"),
-    "density": ("prior",),
-    "learning_rate_init": ("learning_rate",),
-    "alpha": ("weight_decay",),
-    "fun": ("prior",),
-    "init_params": ("start",),
-    "init": ("start",),
-    "n_jobs": ("processes", "threads"),
-    "seed": ("random_state",),
-}
 
 
 @dataclass(eq=False, repr=False, kw_only=True)

@@ -2,8 +2,9 @@
 
 A family declares its estimators in a module `kinds.py` of its own package, as a tuple `KINDS`; the
 class refers to its declaration as `kind`. A package outside declares an estimator by an entry point
-of the group `kikuchi.estimators` whose value is a `Kind`. The command line, the report pages, the
-documents and the common tests read this registry. Reading it imports neither JAX nor scikit-learn.
+of the group `kikuchi.estimators` whose value is a `Kind`. The command line and the report pages
+read this registry, and a common test checks that every estimator is in it. Reading it imports
+neither JAX nor scikit-learn.
 """
 
 from __future__ import annotations

@@ -9,6 +9,7 @@ Reference: HOJ-I17 to I21, HOJ-M12.
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -193,7 +194,7 @@ class Moments:
 
 
 @dataclass(frozen=True)
-class Posterior(Configured, kind="posterior"):
+class Posterior(Configured, ABC, kind="posterior"):
     """A way to approximate the posterior of the sources."""
 
     def solve(self, problem: Problem, start: Moments | None = None) -> Moments:
@@ -223,10 +224,12 @@ class Posterior(Configured, kind="posterior"):
         second = self.covariances(problem, moments)
         return moments, second + middle[:, :, None] * middle[:, None, :]
 
+    @abstractmethod
     def _solve(self, problem: Problem, start: Moments | None) -> Moments:
-        raise NotImplementedError
+        """Return the moments of every sample."""
 
     def _covariances(self, problem: Problem, moments: Moments) -> Array:
+        """Return the covariance of each sample; a subclass has this, or its own `covariances`."""
         raise NotImplementedError
 
 

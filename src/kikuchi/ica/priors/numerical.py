@@ -12,6 +12,7 @@ Reference: HOJ-M8.
 from __future__ import annotations
 
 import math
+from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from functools import cached_property
 from typing import ClassVar, Protocol, runtime_checkable
@@ -45,7 +46,7 @@ class Function(Protocol):
 
 
 @dataclass(frozen=True)
-class QuadraturePrior(SourcePrior):
+class QuadraturePrior(SourcePrior, ABC):
     """Base of priors by quadrature: log-density, score and the finest scale of its features.
 
     Subclasses give `log_shape` (the log-density up to a constant) and `score` (its slope), both
@@ -57,13 +58,13 @@ class QuadraturePrior(SourcePrior):
     high: ClassVar[float] = math.inf  # right end of the support
     finest: ClassVar[float] = 1.0  # length over which the log-density bends
 
+    @abstractmethod
     def log_shape(self, s: Array) -> Array:
         """log p(s) up to a constant."""
-        raise NotImplementedError
 
+    @abstractmethod
     def score(self, s: Array) -> Array:
         """d log p / ds."""
-        raise NotImplementedError
 
     def rise(self, s: Array, step: Array) -> Array:
         """log p(s + step) - log p(s)."""

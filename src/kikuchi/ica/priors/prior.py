@@ -120,7 +120,7 @@ class SourcePrior(Configured, kind="prior"):
 
     def statistics_of_states(self, sums: Array) -> Array:
         """The same from `sums`, the summed probabilities of the values of a discrete source."""
-        raise NotImplementedError
+        raise ModelError(f"prior {self.name} has no states; only discrete sources have")
 
     def updated(self, statistics: Array) -> SourcePrior:
         """The prior of greatest expected log-density given `statistics`; itself when nothing is
